@@ -1,6 +1,7 @@
 package settlement
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,8 +55,8 @@ func check(l Line) *LineError {
 }
 
 func checkText(l Line) *LineError {
-	if l.ID == "" {
-		return &LineError{Field: "id", Class: BadLine, Reason: "a line must have an id"}
+	if l.ID == "" || strings.TrimSpace(l.ID) != l.ID {
+		return &LineError{Field: "id", Value: clip(l.ID), Class: BadLine, Reason: "a line must have an id, without outer blanks"}
 	}
 	fields := []struct{ name, value string }{
 		{"id", l.ID}, {"reference", l.Reference}, {"capture_id", l.CaptureID}, {"payout", l.Payout},
@@ -114,13 +115,18 @@ func checkReference(l Line) *LineError {
 
 // plainText refuses what would not survive a line of text, or a log of it.
 func plainText(s string) error {
+	if len(s) > maxFieldBytes {
+		return fmt.Errorf("is longer than %d bytes", maxFieldBytes)
+	}
+	return cleanText(s)
+}
+
+func cleanText(s string) error {
 	switch {
-	case len(s) > maxFieldBytes:
-		return fmt.Errorf("longer than %d bytes", maxFieldBytes)
 	case !utf8.ValidString(s):
-		return fmt.Errorf("not UTF-8")
+		return errors.New("is not UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return fmt.Errorf("has a control character")
+		return errors.New("has a control character")
 	}
 	return nil
 }
@@ -145,6 +151,9 @@ func checkHeader(h Header) (field, reason string) {
 		if err := plainText(t.value); err != nil {
 			return t.name, err.Error()
 		}
+	}
+	if strings.Contains(h.Acquirer, "/") {
+		return "acquirer", "must not contain a slash: it would make the business id ambiguous"
 	}
 	from, to := h.From.UTC(), h.To.UTC()
 	switch {

@@ -82,7 +82,9 @@ type Format interface {
 
 // Formats is THE list of formats, one line each.
 func Formats() []Format {
-	return []Format{}
+	return []Format{
+		canonical{},
+	}
 }
 
 // FormatNamed finds a format by its name.
