@@ -1,0 +1,127 @@
+package resilience
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+func mustBreaker(tb testing.TB, cfg BreakerConfig) *LocalBreaker {
+	tb.Helper()
+	b, err := NewLocalBreaker(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func mustChain(tb testing.TB, s Settings) *Chain {
+	tb.Helper()
+	c, err := NewLocal(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func succeed(context.Context, int) Verdict { return Verdict{Outcome: Success} }
+
+// longOpen keeps a breaker open for the length of a benchmark.
+func longOpen() BreakerConfig {
+	cfg := DefaultBreaker()
+	cfg.OpenFor, cfg.OpenMax = time.Hour, time.Hour
+	return cfg
+}
+
+func tripped(tb testing.TB, b *LocalBreaker) {
+	tb.Helper()
+	for range b.cfg.MinAttempts {
+		permit, refused := b.Acquire(context.Background())
+		if refused != nil {
+			tb.Fatalf("tripped early: %v", refused)
+		}
+		b.Done(permit, Failure)
+	}
+	if state := b.Snapshot().State; state != Open {
+		tb.Fatalf("state %s after %d failures", state, b.cfg.MinAttempts)
+	}
+}
+
+func BenchmarkBreakerClosed(b *testing.B) {
+	ctx := context.Background()
+	pass := func(breaker *LocalBreaker) {
+		permit, _ := breaker.Acquire(ctx)
+		breaker.Done(permit, Success)
+	}
+	b.Run("sequential", func(b *testing.B) {
+		breaker := mustBreaker(b, DefaultBreaker())
+		b.ReportAllocs()
+		for b.Loop() {
+			pass(breaker)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		breaker := mustBreaker(b, DefaultBreaker())
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				pass(breaker)
+			}
+		})
+	})
+}
+
+func BenchmarkReject(b *testing.B) {
+	ctx := context.Background()
+	b.Run("breaker", func(b *testing.B) {
+		breaker := mustBreaker(b, longOpen())
+		tripped(b, breaker)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, refused := breaker.Acquire(ctx); refused == nil {
+				b.Fatal("admitted")
+			}
+		}
+	})
+	b.Run("chain", func(b *testing.B) {
+		s := DefaultSettings()
+		s.Breaker = longOpen()
+		chain := mustChain(b, s)
+		tripped(b, chain.breaker.(*LocalBreaker))
+		b.ReportAllocs()
+		for b.Loop() {
+			if report := chain.Do(ctx, Critical, succeed); report.Refused == nil {
+				b.Fatal("admitted")
+			}
+		}
+	})
+}
+
+func BenchmarkChainSuccess(b *testing.B) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	b.Run("sequential", func(b *testing.B) {
+		chain := mustChain(b, DefaultSettings())
+		b.ReportAllocs()
+		for b.Loop() {
+			chain.Do(ctx, Critical, succeed)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		chain := mustChain(b, DefaultSettings())
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				chain.Do(ctx, Critical, succeed)
+			}
+		})
+	})
+}
+
+// BenchmarkTimeSince is the floor: a closed pass reads the clock twice.
+func BenchmarkTimeSince(b *testing.B) {
+	start := time.Now()
+	for b.Loop() {
+		_ = time.Since(start)
+	}
+}
