@@ -17,8 +17,8 @@ func ParseCurrency(s string) (Currency, error) {
 	return "", fmt.Errorf("%w: %q", ErrCurrency, clip(s))
 }
 
-// Known reports whether the code is in ISO 4217.
-func (c Currency) Known() bool { return currency.IsValid(string(c)) }
+// Known reports whether the code is in ISO 4217. No code is none, though the library takes it for one.
+func (c Currency) Known() bool { return c != "" && currency.IsValid(string(c)) }
 
 // Exponent is the number of decimals that ISO 4217 gives the currency (USD 2, JPY 0, KWD 3), 0 for
 // an unknown one. Acquirers may differ: see acquirer.Capabilities.

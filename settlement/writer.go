@@ -10,6 +10,8 @@ import (
 	"io"
 	"strconv"
 	"time"
+
+	"paymentsd/money"
 )
 
 // ErrWriterClosed is the answer to a use of a Writer after Close.
@@ -43,7 +45,11 @@ func (w *Writer) Write(l Line) error {
 		return w.err
 	}
 	l.SourceKind = string(l.Kind)
-	if err := check(l); err != nil {
+	err := check(l)
+	if err == nil {
+		err = checkSize(l)
+	}
+	if err != nil {
 		w.err = err
 		return w.err
 	}
@@ -102,6 +108,16 @@ func (w *Writer) record(fields ...string) {
 	if _, err := w.out.WriteString(text); err != nil {
 		w.err = fmt.Errorf("write settlement file: %w", err)
 	}
+}
+
+// checkSize refuses amounts that no reader parses: sums, which are not bounded as money.Parse is.
+func checkSize(l Line) *LineError {
+	for i, a := range []money.Amount{l.Gross, l.Fee, l.Net} {
+		if _, err := money.Parse(a.String(), a.Currency()); err != nil {
+			return &LineError{Field: []string{"gross", "fee", "net"}[i], Value: a.String(), Class: BadAmount, Reason: err.Error()}
+		}
+	}
+	return nil
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
