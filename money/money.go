@@ -23,6 +23,7 @@ var (
 )
 
 // Amount is an exact sum of money. The zero value has no currency and is not a valid amount.
+// Compare with Equal, never with ==: equal sums may differ inside.
 type Amount struct {
 	value    decimal.Decimal
 	currency Currency
@@ -38,6 +39,14 @@ func New(d decimal.Decimal, c Currency) (Amount, error) {
 	}
 	if d.Abs().GreaterThanOrEqual(tooLarge) {
 		return Amount{}, ErrTooLarge
+	}
+	return Amount{value: d, currency: c}, nil
+}
+
+// Total makes a sum of many amounts, which may be larger than any one of them may be.
+func Total(d decimal.Decimal, c Currency) (Amount, error) {
+	if !c.Known() {
+		return Amount{}, fmt.Errorf("%w: %q", ErrCurrency, string(c))
 	}
 	return Amount{value: d, currency: c}, nil
 }

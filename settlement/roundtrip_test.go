@@ -72,7 +72,7 @@ func drawHeader(t *rapid.T) Header {
 	name := rapid.StringMatching(`[a-z"][-a-z, "é]{0,20}[a-z"]`)
 	from := drawTime(t, "from")
 	h := Header{Acquirer: name.Draw(t, "acquirer"), Account: name.Draw(t, "account"), From: from,
-		To: from.Add(time.Duration(rapid.Int64Range(1, int64(366*24*time.Hour)).Draw(t, "period"))), Sequence: rapid.IntRange(1, 1e9).Draw(t, "sequence")}
+		To: from.Add(time.Duration(rapid.Int64Range(1, int64(365*24*time.Hour)).Draw(t, "period"))), Sequence: rapid.IntRange(1, 1e9).Draw(t, "sequence")}
 	h.Replaces = rapid.IntRange(0, h.Sequence).Draw(t, "replaces")
 	return h
 }
