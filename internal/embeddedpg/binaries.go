@@ -48,7 +48,7 @@ func installFolders() []string {
 func findBinaries(ctx context.Context, cfg Config, as *account, want int) (binaries, error) {
 	dirs := []string{cfg.BinDir}
 	if cfg.BinDir == "" {
-		dirs = candidates(ctx)
+		dirs = cfg.search(ctx)
 	}
 	var seen []string
 	for _, dir := range dirs {
@@ -105,7 +105,7 @@ func candidates(ctx context.Context) []string {
 	return out
 }
 
-// folderVersion is the last number in a folder's name, so that 15 comes before 9.6.
+// folderVersion is the first number in a folder's name, so that 15 comes before 9.6.
 func folderVersion(dir string) int {
 	numbers := regexp.MustCompile(`\d+`).FindAllString(dir, -1)
 	if len(numbers) == 0 {

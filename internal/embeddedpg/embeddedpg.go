@@ -54,6 +54,8 @@ type Config struct {
 	// Repository is the base address binaries are fetched from. Empty: that of
 	// fergusstrange/embedded-postgres.
 	Repository string
+
+	search func(context.Context) []string // tests replace candidates
 }
 
 // Server is a running private Postgres.
@@ -79,6 +81,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = 2 * time.Minute
+	}
+	if cfg.search == nil {
+		cfg.search = candidates
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
 	defer cancel()

@@ -186,7 +186,9 @@ func (h *home) lock(path string) error {
 
 func (h *home) close() {
 	for _, f := range h.locks {
-		_ = f.Close() // closing is what unlocks; there is nothing written to lose
+		// Closing alone would not do while a child that is being started still holds a copy.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		_ = f.Close()
 	}
 	h.locks = nil
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 )
 
+const diesWithParent = true
+
 // dieWithParent has the kernel ask for a fast shutdown when our thread ends, however it ends.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 )
 
+const diesWithParent = false
+
 // dieWithParent does nothing here: the next Start ends what is left.
 func dieWithParent(*syscall.SysProcAttr) {}
 
