@@ -6,45 +6,11 @@ import (
 	"time"
 )
 
-func mustBreaker(tb testing.TB, cfg BreakerConfig) *LocalBreaker {
-	tb.Helper()
-	b, err := NewLocalBreaker(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
-
-func mustChain(tb testing.TB, s Settings) *Chain {
-	tb.Helper()
-	c, err := NewLocal(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return c
-}
-
-func succeed(context.Context, int) Verdict { return Verdict{Outcome: Success} }
-
 // longOpen keeps a breaker open for the length of a benchmark.
 func longOpen() BreakerConfig {
 	cfg := DefaultBreaker()
 	cfg.OpenFor, cfg.OpenMax = time.Hour, time.Hour
 	return cfg
-}
-
-func tripped(tb testing.TB, b *LocalBreaker) {
-	tb.Helper()
-	for range b.cfg.MinAttempts {
-		permit, refused := b.Acquire(context.Background())
-		if refused != nil {
-			tb.Fatalf("tripped early: %v", refused)
-		}
-		b.Done(permit, Failure)
-	}
-	if state := b.Snapshot().State; state != Open {
-		tb.Fatalf("state %s after %d failures", state, b.cfg.MinAttempts)
-	}
 }
 
 func BenchmarkBreakerClosed(b *testing.B) {
@@ -75,7 +41,7 @@ func BenchmarkReject(b *testing.B) {
 	ctx := context.Background()
 	b.Run("breaker", func(b *testing.B) {
 		breaker := mustBreaker(b, longOpen())
-		tripped(b, breaker)
+		trip(b, breaker)
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, refused := breaker.Acquire(ctx); refused == nil {
@@ -87,7 +53,7 @@ func BenchmarkReject(b *testing.B) {
 		s := DefaultSettings()
 		s.Breaker = longOpen()
 		chain := mustChain(b, s)
-		tripped(b, chain.breaker.(*LocalBreaker))
+		trip(b, chain.breaker.(*LocalBreaker))
 		b.ReportAllocs()
 		for b.Loop() {
 			if report := chain.Do(ctx, Critical, succeed); report.Refused == nil {

@@ -112,9 +112,12 @@ func (c *Chain) Do(ctx context.Context, priority Priority, call func(ctx context
 // refusedBy passes the acquirer's own wish on, whoever refused. It changes a
 // copy: a shared form may hand one refusal to many callers.
 func (r Report) refusedBy(refusal *Rejection) Report {
-	refused := *refusal
-	refused.RetryAfter = max(refused.RetryAfter, r.Last.RetryAfter)
-	r.Refused = &refused
+	r.Refused = refusal
+	if r.Last.RetryAfter > refusal.RetryAfter {
+		longer := *refusal
+		longer.RetryAfter = r.Last.RetryAfter
+		r.Refused = &longer
+	}
 	return r
 }
 
