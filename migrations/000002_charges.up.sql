@@ -125,6 +125,7 @@ create table resolutions (
   constraint resolutions_none_is_not_applied check (outcome <> 'none' or not applied)
 );
 create unique index resolutions_one_applied on resolutions (merchant_id, charge_id) where applied;
+create index resolutions_by_operator on resolutions (created_at) where evidence = 'operator';
 select distribute_table('resolutions');
 grant select, insert on resolutions to paymentsd_service;
 

@@ -1,0 +1,156 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"paymentsd/acquirer"
+	"paymentsd/resilience"
+)
+
+// Route is one acquirer, and the policies under which it is called.
+type Route struct {
+	Name     string
+	Adapter  acquirer.Acquirer
+	Chain    *resilience.Chain
+	Breaker  resilience.Breaker
+	Budget   *resilience.LocalBudget
+	Bulkhead *resilience.Bulkhead
+}
+
+// Observer is told what happened, for metrics. Its methods must not block.
+type Observer interface {
+	ChargeEnded(status Status, reason string)
+	AcquirerAnswered(acquirer string, class acquirer.Class, took time.Duration)
+	Rejected(acquirer string, reason resilience.Reason)
+}
+
+// Config is what a Service needs. Every time is validated by the wiring's ladder.
+type Config struct {
+	Pool     *pgxpool.Pool
+	Routes   []Route
+	Render   Render
+	Log      *slog.Logger
+	Now      func() time.Time
+	Observer Observer
+	// Lease is how long a charge may be in flight before a sweep takes it for lost: longer than
+	// Budget and StoreTime together.
+	Lease time.Duration
+	// Budget is how long one charge may take at all acquirers together.
+	Budget time.Duration
+	// StoreTime is how long one write may be tried.
+	StoreTime time.Duration
+	// Fault is only set by tests of crashes.
+	Fault Fault
+}
+
+// Service carries charges from request to outcome. It is safe for concurrent use.
+type Service struct {
+	*Resolver
+	routes   []Route
+	observer Observer
+	lease    time.Duration
+	budget   time.Duration
+	storeMax time.Duration
+}
+
+// New makes a Service, or says what is wrong with c.
+func New(c Config) (*Service, error) {
+	var problems []error
+	if c.Lease <= c.Budget+2*c.StoreTime {
+		problems = append(problems, fmt.Errorf("the lease %v must be longer than the charge budget %v and two writes of %v", c.Lease, c.Budget, c.StoreTime))
+	}
+	if len(c.Routes) == 0 {
+		problems = append(problems, errors.New("no acquirer is configured"))
+	}
+	names := map[string]bool{}
+	for _, route := range c.Routes {
+		if names[route.Name] {
+			problems = append(problems, fmt.Errorf("acquirer %q is configured twice", route.Name))
+		}
+		names[route.Name] = true
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	if c.Observer == nil {
+		c.Observer = silent{}
+	}
+	return &Service{
+		Resolver: NewResolver(ResolverConfig{Pool: c.Pool, Render: c.Render, Now: c.Now, Log: c.Log, Fault: c.Fault}),
+		routes:   slices.Clone(c.Routes), observer: c.Observer,
+		lease: c.Lease, budget: c.Budget, storeMax: c.StoreTime,
+	}, nil
+}
+
+type silent struct{}
+
+func (silent) ChargeEnded(Status, string)                             {}
+func (silent) AcquirerAnswered(string, acquirer.Class, time.Duration) {}
+func (silent) Rejected(string, resilience.Reason)                     {}
+
+// AcquirerStatus is how an acquirer stands with this replica.
+type AcquirerStatus struct {
+	Name         string
+	Breaker      resilience.BreakerSnapshot
+	Budget       resilience.BudgetSnapshot
+	Bulkhead     resilience.BulkheadSnapshot
+	Capabilities acquirer.Capabilities
+}
+
+// Acquirers reports every acquirer, in configured order.
+func (s *Service) Acquirers() []AcquirerStatus {
+	all := make([]AcquirerStatus, 0, len(s.routes))
+	for _, route := range s.routes {
+		all = append(all, AcquirerStatus{
+			Name: route.Name, Breaker: route.Breaker.Snapshot(), Budget: route.Budget.Snapshot(),
+			Bulkhead: route.Bulkhead.Snapshot(), Capabilities: route.Adapter.Capabilities(),
+		})
+	}
+	return all
+}
+
+// SetBreaker holds an acquirer's breaker open or closed, or gives it back to its own rules; who did it
+// and why goes into the audit log.
+func (s *Service) SetBreaker(ctx context.Context, name string, mode resilience.Mode, actor, why, actID string) error {
+	for _, route := range s.routes {
+		if route.Name != name {
+			continue
+		}
+		if err := route.Breaker.Force(ctx, mode, why+" ("+actor+")"); err != nil {
+			return err
+		}
+		return s.AuditAppend(ctx, actor, "breaker.force", name, string(mode)+": "+why, actID)
+	}
+	return fmt.Errorf("%w: %q", ErrUnknownAcquirer, name)
+}
+
+// routesFor are the acquirers of a merchant that can express the amount exactly, in its order.
+func (s *Service) routesFor(req Request) ([]Route, error) {
+	var usable []Route
+	known := false
+	for _, name := range req.Merchant.Acquirers {
+		for _, route := range s.routes {
+			if route.Name != name {
+				continue
+			}
+			known = true
+			if route.Adapter.Capabilities().Expressible(req.Amount) {
+				usable = append(usable, route)
+			}
+		}
+	}
+	switch {
+	case !known:
+		return nil, fmt.Errorf("%w: none of %v, to which the merchant is routed, is configured", ErrUnknownAcquirer, req.Merchant.Acquirers)
+	case len(usable) == 0:
+		return nil, fmt.Errorf("%w: %s %s", ErrAmount, req.Amount, req.Amount.Currency())
+	}
+	return usable, nil
+}
