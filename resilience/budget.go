@@ -16,7 +16,8 @@ type Budget interface {
 	// leave together. A shared form may use ctx to fetch tokens.
 	Take(ctx context.Context) *Rejection
 	// Spent is the refusal that Take would give now, without spending anything:
-	// asked before the wait, so that nobody waits in vain. It does no I/O.
+	// asked before the wait, so that nobody waits in vain for a budget whose
+	// RetryAfter is longer. It does no I/O.
 	Spent() *Rejection
 	// Succeeded counts one success.
 	Succeeded()
@@ -138,17 +139,16 @@ func (b *LocalBudget) spent(now time.Duration) *Rejection {
 	s := b.read(now)
 	switch {
 	case s.Retries60s >= s.Limit60s:
-		leaves := b.retries60s.oldestLeaves(b.retries60s.bucketAt(now))
 		return &Rejection{
 			Reason:     BudgetSpent,
 			Detail:     fmt.Sprintf("%d of %d retries in 60s used, %d successes", s.Retries60s, s.Limit60s, s.Successes60s),
-			RetryAfter: max(time.Duration(leaves)*time.Second, time.Second),
+			RetryAfter: b.retries60s.oldestLeaves(now),
 		}
 	case s.Retries1s >= s.Limit1s:
 		return &Rejection{
 			Reason:     BudgetSpent,
 			Detail:     fmt.Sprintf("%d of %d retries in 1s used", s.Retries1s, s.Limit1s),
-			RetryAfter: time.Second,
+			RetryAfter: b.retries1s.oldestLeaves(now),
 		}
 	}
 	return nil

@@ -131,8 +131,8 @@ func (c *Chain) await(ctx context.Context, tries int, previous time.Duration, v 
 	if refused != nil {
 		return 0, refused
 	}
-	if refused = c.budget.Spent(); refused != nil {
-		return 0, refused
+	if refused = c.budget.Spent(); refused != nil && (refused.RetryAfter > wait || refused.RetryAfter == 0) {
+		return 0, refused // a budget that refills during the wait is asked after it
 	}
 	if refused = c.sleep(ctx, wait); refused != nil {
 		return 0, refused

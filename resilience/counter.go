@@ -55,14 +55,14 @@ func (c *counter) advance(to int64) int64 {
 	return newest
 }
 
-// oldestLeaves says in how many buckets' time the oldest count leaves the
+// oldestLeaves says how long after the given time the oldest count leaves the
 // window; 0 if it is empty.
-func (c *counter) oldestLeaves(bucket int64) int64 {
-	newest := c.advance(bucket)
+func (c *counter) oldestLeaves(elapsed time.Duration) time.Duration {
+	newest := c.advance(c.bucketAt(elapsed))
 	n := int64(len(c.buckets))
 	for b := max(newest-n+1, 0); b <= newest; b++ {
 		if c.buckets[b%n].Load() > 0 {
-			return b + n - newest
+			return time.Duration(b+n)*c.width - elapsed
 		}
 	}
 	return 0
