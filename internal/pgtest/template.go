@@ -18,6 +18,12 @@ import (
 
 const templateExists = `select exists (select 1 from pg_database where datname = $1 and datistemplate)`
 
+const lockTests = `select pg_advisory_lock($1)`
+
+const unlockTests = `select pg_advisory_unlock($1)`
+
+const disconnectAll = `select count(pg_terminate_backend(a.pid)) from pg_stat_activity a where a.datname = $1`
+
 // copyTemplate makes a database from the template of these migrations and returns its address.
 func copyTemplate(ctx context.Context, server string) (made string, err error) {
 	sum, err := migrationsSum()
@@ -49,10 +55,10 @@ func copyTemplate(ctx context.Context, server string) (made string, err error) {
 // test processes come here at once: one works and the others wait.
 func makeTemplate(ctx context.Context, conn *pgx.Conn, server, template string, sum [sha256.Size]byte) error {
 	lock := int64(binary.BigEndian.Uint64(sum[:8]))
-	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, lock); err != nil {
+	if _, err := conn.Exec(ctx, lockTests, lock); err != nil {
 		return err
 	}
-	defer conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, lock) //nolint:errcheck // ends with the connection
+	defer conn.Exec(context.WithoutCancel(ctx), unlockTests, lock) //nolint:errcheck // ends with the connection
 	var there bool
 	if err := conn.QueryRow(ctx, templateExists, template).Scan(&there); err != nil || there {
 		return err
@@ -73,12 +79,13 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server, template string, 
 	if err := mayBecomeService(ctx, conn); err != nil {
 		return err
 	}
+	// A connection that is just closing must not stand in the way of the rename.
+	if _, err := conn.Exec(ctx, disconnectAll, half); err != nil {
+		return err
+	}
 	for _, ddl := range []string{
-		// A connection that is just closing must not stand in the way of the rename.
-		"alter database " + half + " with allow_connections false",
-		"select pg_terminate_backend(pid) from pg_stat_activity where datname = '" + half + "'",
 		"alter database " + half + " rename to " + template,
-		"alter database " + template + " with is_template true",
+		"alter database " + template + " with is_template true allow_connections false",
 	} {
 		if _, err := conn.Exec(ctx, ddl); err != nil {
 			return fmt.Errorf("%s: %w", ddl, err)
@@ -98,7 +105,7 @@ func mayBecomeService(ctx context.Context, conn *pgx.Conn) error {
 func prepareShared(ctx context.Context, dsn string) error {
 	return withConn(ctx, dsn, func(conn *pgx.Conn) error {
 		const lock = 0x7061796d // any number: only these tests use it
-		if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, lock); err != nil {
+		if _, err := conn.Exec(ctx, lockTests, lock); err != nil {
 			return err
 		}
 		if err := migrations.Up(ctx, dsn); err != nil {
