@@ -114,23 +114,29 @@ func FuzzCanonical(f *testing.F) {
 	}
 	f.Add("\ufeff" + strings.ReplaceAll(golden(f, "day.csv"), "\n", "\r\n"))
 	f.Fuzz(func(t *testing.T, file string) {
-		r := read(file)
-		if n := len(r.lines) + len(r.bad); n > strings.Count(file, "\n") {
-			t.Fatalf("%d lines out of %d", n, strings.Count(file, "\n"))
-		}
-		for _, l := range r.lines {
-			if err := check(l); err != nil {
-				t.Fatalf("yielded a line that must be refused: %v", err)
-			}
-		}
-		if !r.clean() {
-			return
-		}
-		again := mustReadClean(t, write(t, r.header, r.lines))
-		if a, b := meaning(r), meaning(again); a != b {
-			t.Fatalf("written again it reads\n%s\nwant\n%s", b, a)
-		}
+		fuzzRead(t, file)
+		body, _, _ := strings.Cut(file, "\ntrailer,")
+		fuzzRead(t, seal(body+"\n")) // else the hash keeps the fuzzer from all that comes after it
 	})
+}
+
+func fuzzRead(t *testing.T, file string) {
+	r := read(file)
+	if n := len(r.lines) + len(r.bad); n > strings.Count(file, "\n") {
+		t.Fatalf("%d lines out of %d", n, strings.Count(file, "\n"))
+	}
+	for _, l := range r.lines {
+		if err := check(l); err != nil {
+			t.Fatalf("yielded a line that must be refused: %v", err)
+		}
+	}
+	if !r.clean() {
+		return
+	}
+	again := mustReadClean(t, write(t, r.header, r.lines))
+	if a, b := meaning(r), meaning(again); a != b {
+		t.Fatalf("written again it reads\n%s\nwant\n%s", b, a)
+	}
 }
 
 // meaning is what remains of a file whatever order its columns and sums had.
