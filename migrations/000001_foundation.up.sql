@@ -12,6 +12,8 @@ end $$;
 do $$
 begin
   execute format('grant usage on schema %I to paymentsd_service', current_schema());
+  -- The service looks whether the schema is the one it was built for.
+  grant select on schema_migrations to paymentsd_service;
 end $$;
 
 -- Where the Citus extension is present a tenant table is distributed by its merchant; elsewhere

@@ -12,7 +12,9 @@ import (
 
 	"github.com/golang-migrate/migrate/v4"
 	_ "github.com/golang-migrate/migrate/v4/database/pgx/v5" // the driver behind the pgx5:// scheme
+	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5"
 )
 
 // FS holds the migration files, NNNNNN_name.up.sql and NNNNNN_name.down.sql.
@@ -48,8 +50,48 @@ func Version(ctx context.Context, databaseURL string) (version uint, dirty bool,
 	return version, dirty, err
 }
 
+// Latest is the newest migration that this build knows.
+func Latest() (uint, error) {
+	entries, err := FS.ReadDir(".")
+	if err != nil {
+		return 0, fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	var latest uint
+	for _, entry := range entries {
+		m, err := source.DefaultParse(entry.Name())
+		if err == nil {
+			latest = max(latest, m.Version)
+		}
+	}
+	return latest, nil
+}
+
+const readVersion = `select v.version, v.dirty from schema_migrations v`
+
+// Check reports whether the database has exactly the schema of this build, and what to do if not. It
+// needs no more than the service's own rights.
+func Check(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	latest, err := Latest()
+	if err != nil {
+		return err
+	}
+	var version uint
+	var dirty bool
+	switch err := db.QueryRow(ctx, readVersion).Scan(&version, &dirty); {
+	case err != nil:
+		return fmt.Errorf("the database has no schema of ours (run paymentsd migrate up): %w", err)
+	case dirty:
+		return fmt.Errorf("migration %d failed half-way: mend the database by hand, then set its version", version)
+	case version < latest:
+		return fmt.Errorf("the schema is at migration %d, this build needs %d: run paymentsd migrate up", version, latest)
+	}
+	return nil // a newer schema is fine: functions carry versions, and columns are only added
+}
+
 func run(ctx context.Context, databaseURL string, do func(*migrate.Migrate) error) error {
-	source, err := iofs.New(FS, ".")
+	files, err := iofs.New(FS, ".")
 	if err != nil {
 		return fmt.Errorf("read the embedded migrations: %w", err)
 	}
@@ -57,7 +99,7 @@ func run(ctx context.Context, databaseURL string, do func(*migrate.Migrate) erro
 	if err != nil {
 		return err
 	}
-	m, err := migrate.NewWithSourceInstance("iofs", source, target)
+	m, err := migrate.NewWithSourceInstance("iofs", files, target)
 	if err != nil {
 		return fmt.Errorf("connect to migrate the database: %w", err)
 	}

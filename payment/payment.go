@@ -118,6 +118,7 @@ var (
 	ErrNotExecuted      = errors.New("nothing was sent to an acquirer")
 	ErrAmount           = errors.New("no acquirer of this merchant can express the amount")
 	ErrUnknownAcquirer  = errors.New("no such acquirer")
+	ErrBreakerMode      = errors.New("no such breaker mode")
 	ErrEvidenceConflict = errors.New("the evidence does not fit the charge")
 	ErrInvalidCursor    = errors.New("the cursor is not one of ours")
 )

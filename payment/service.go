@@ -116,17 +116,22 @@ func (s *Service) Acquirers() []AcquirerStatus {
 	return all
 }
 
-// SetBreaker holds an acquirer's breaker open or closed, or gives it back to its own rules; who did it
-// and why goes into the audit log.
-func (s *Service) SetBreaker(ctx context.Context, name string, mode resilience.Mode, actor, why, actID string) error {
+// modes are the words of the API for a breaker's mode.
+var modes = map[string]resilience.Mode{
+	"open": resilience.ForcedOpen, "close": resilience.ForcedClosed, "auto": resilience.Automatic,
+}
+
+// SetBreaker holds an acquirer's breaker open or closed, or gives it back to its own rules (auto). The
+// caller writes the audit log.
+func (s *Service) SetBreaker(ctx context.Context, name, mode, actor string) error {
+	wanted, ok := modes[mode]
+	if !ok {
+		return fmt.Errorf("%w: %q is not open, close or auto", ErrBreakerMode, mode)
+	}
 	for _, route := range s.routes {
-		if route.Name != name {
-			continue
+		if route.Name == name {
+			return route.Breaker.Force(ctx, wanted, "by "+actor)
 		}
-		if err := route.Breaker.Force(ctx, mode, why+" ("+actor+")"); err != nil {
-			return err
-		}
-		return s.AuditAppend(ctx, actor, "breaker.force", name, string(mode)+": "+why, actID)
 	}
 	return fmt.Errorf("%w: %q", ErrUnknownAcquirer, name)
 }

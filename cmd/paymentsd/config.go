@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"paymentsd/acquirer"
+	"paymentsd/acquirer/builtin"
+	"paymentsd/resilience"
+)
+
+// config is everything that can be set. It is read once at start and never changed after.
+type config struct {
+	Server    serverConfig     `yaml:"server"`
+	Charge    chargeConfig     `yaml:"charge"`
+	Retention time.Duration    `yaml:"retention"` // of frozen answers; keys stay for good
+	Acquirers []acquirerConfig `yaml:"acquirers"`
+}
+
+type serverConfig struct {
+	Addr           string        `yaml:"addr"`
+	RequestTimeMax time.Duration `yaml:"request_time_max"` // one request, all in all
+	DatabaseConns  int           `yaml:"database_conns"`
+}
+
+type chargeConfig struct {
+	Budget    time.Duration `yaml:"budget"`     // one charge, at all acquirers together
+	StoreTime time.Duration `yaml:"store_time"` // one write
+	Lease     time.Duration `yaml:"lease"`      // after which a sweep takes a charge for lost
+	Sweep     time.Duration `yaml:"sweep"`      // how often
+}
+
+type acquirerConfig struct {
+	Name     string            `yaml:"name"`
+	Adapter  string            `yaml:"adapter"`
+	URL      string            `yaml:"url"`
+	Account  string            `yaml:"account"`
+	Timeout  time.Duration     `yaml:"timeout"` // one attempt
+	Secret   secretSource      `yaml:"secret"`
+	Settings map[string]string `yaml:"settings"`
+	Breaker  breakerConfig     `yaml:"breaker"`
+	Retry    retryConfig       `yaml:"retry"`
+	Budget   budgetConfig      `yaml:"budget"`
+	Bulkhead bulkheadConfig    `yaml:"bulkhead"`
+}
+
+// secretSource says where a secret is; it never stands in the file itself.
+type secretSource struct {
+	Env  string `yaml:"env"`
+	File string `yaml:"file"`
+}
+
+// The policies' settings that differ from resilience's defaults; what is left out keeps the default.
+type breakerConfig struct {
+	Window        time.Duration `yaml:"window"`
+	WindowCount   int           `yaml:"window_count"`
+	MinAttempts   int           `yaml:"min_attempts"`
+	FailPercent   int           `yaml:"fail_percent"`         // opens above it; the default is 50
+	OpenAtExactly bool          `yaml:"open_at_fail_percent"` // opens at it, too
+	SlowCall      time.Duration `yaml:"slow_call"`
+	OpenFor       time.Duration `yaml:"open_for"`
+	OpenMax       time.Duration `yaml:"open_max"`
+	ProbesToClose int           `yaml:"probes_to_close"`
+}
+
+type retryConfig struct {
+	Attempts int           `yaml:"attempts"`
+	Base     time.Duration `yaml:"base"`
+	Cap      time.Duration `yaml:"cap"`
+	CallP99  time.Duration `yaml:"call_p99"`
+}
+
+type budgetConfig struct {
+	Floor   *int `yaml:"floor"`
+	Percent *int `yaml:"percent"`
+}
+
+type bulkheadConfig struct {
+	Slots int           `yaml:"slots"`
+	Wait  time.Duration `yaml:"wait"`
+	Queue int           `yaml:"queue"`
+}
+
+func defaultConfig() config {
+	return config{
+		Server:    serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
+		Charge:    chargeConfig{Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second},
+		Retention: 30 * 24 * time.Hour,
+	}
+}
+
+// configMax bounds the configuration file.
+const configMax = 1 << 20
+
+// readConfig reads a YAML file over the defaults. An unknown name is an error with its line.
+func readConfig(path string) (config, error) {
+	c := defaultConfig()
+	file, err := os.Open(path)
+	if err != nil {
+		return c, fmt.Errorf("PAYMENTSD_CONFIG (or --config): %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, configMax))
+	if err != nil {
+		return c, fmt.Errorf("read %s: %w", path, err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	for i := range c.Acquirers {
+		a := &c.Acquirers[i]
+		a.Adapter = orElse(a.Adapter, "rest")
+		a.Timeout = orElse(a.Timeout, 8*time.Second)
+	}
+	return c, c.check()
+}
+
+func orElse[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}
+
+var acquirerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
+
+// check reports every problem at once: each with field and value.
+func (c config) check() error {
+	var problems []error
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	// The ladder: each inner time leaves room inside the outer one, or there is none left to answer in.
+	want(c.Server.RequestTimeMax > c.Charge.Budget,
+		"server.request_time_max is %v: it must be longer than charge.budget (%v)", c.Server.RequestTimeMax, c.Charge.Budget)
+	want(c.Charge.StoreTime > 0, "charge.store_time is %v: it must be more than 0", c.Charge.StoreTime)
+	want(c.Charge.Lease > c.Charge.Budget+2*c.Charge.StoreTime,
+		"charge.lease is %v: it must be longer than charge.budget (%v) and two writes of charge.store_time (%v)", c.Charge.Lease, c.Charge.Budget, c.Charge.StoreTime)
+	want(c.Charge.Sweep > 0, "charge.sweep is %v: it must be more than 0", c.Charge.Sweep)
+	want(c.Retention >= 24*time.Hour, "retention is %v: it must be at least 24h", c.Retention)
+	want(c.Server.DatabaseConns >= 2, "server.database_conns is %d: it must be at least 2", c.Server.DatabaseConns)
+	want(len(c.Acquirers) > 0, "acquirers is empty: name at least one")
+	names := map[string]bool{}
+	for i, a := range c.Acquirers {
+		at := fmt.Sprintf("acquirers[%d] (%s)", i, a.Name)
+		want(acquirerName.MatchString(a.Name), "%s: name is %q: it must be lower-case letters, digits, - and _, at most 40", at, a.Name)
+		want(!names[a.Name], "%s: name is used twice", at)
+		names[a.Name] = true
+		want(a.Timeout > 0 && a.Timeout < c.Charge.Budget,
+			"%s: timeout is %v: it must leave room inside charge.budget (%v)", at, a.Timeout, c.Charge.Budget)
+		want(c.Charge.StoreTime < a.Timeout || a.Timeout == 0,
+			"%s: timeout is %v: charge.store_time (%v) must be shorter", at, a.Timeout, c.Charge.StoreTime)
+		_, known := builtin.Factories()[a.Adapter]
+		want(known, "%s: adapter is %q: it is not known", at, a.Adapter)
+	}
+	return errors.Join(problems...)
+}
+
+// read gives the secret, and says where it was looked for if it is not there.
+func (s secretSource) read(getenv func(string) string) (acquirer.Secret, error) {
+	switch {
+	case s.Env != "" && s.File != "":
+		return "", errors.New("secret names both env and file: use one")
+	case s.Env != "":
+		if value := getenv(s.Env); value != "" {
+			return acquirer.Secret(value), nil
+		}
+		return "", fmt.Errorf("secret: the environment has no %s", s.Env)
+	case s.File != "":
+		text, err := os.ReadFile(s.File)
+		if err != nil {
+			return "", fmt.Errorf("secret: %w", err)
+		}
+		return acquirer.Secret(strings.TrimSpace(string(text))), nil
+	}
+	return "", nil
+}
+
+// fingerprintKey reads the secret of the fingerprints: base64 of at least 32 bytes.
+func fingerprintKey(text string) ([]byte, error) {
+	const how = "make one with: head -c 32 /dev/urandom | base64"
+	if text == "" {
+		return nil, errors.New("PAYMENTSD_FINGERPRINT_KEY is not set: all replicas need the same one; " + how)
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("PAYMENTSD_FINGERPRINT_KEY is not base64: " + how)
+	}
+	if len(key) < 32 {
+		return nil, fmt.Errorf("PAYMENTSD_FINGERPRINT_KEY has %d bytes, it needs 32: %s", len(key), how)
+	}
+	return key, nil
+}
+
+func (b breakerConfig) settings() resilience.BreakerConfig {
+	c := resilience.DefaultBreaker()
+	c.Window = orElse(b.Window, c.Window)
+	c.WindowCount = orElse(b.WindowCount, c.WindowCount)
+	c.MinAttempts = orElse(b.MinAttempts, c.MinAttempts)
+	if b.FailPercent != 0 {
+		c.Failures = resilience.Share{Num: b.FailPercent, Den: 100, OrEqual: b.OpenAtExactly}
+	}
+	c.SlowCall = orElse(b.SlowCall, c.SlowCall)
+	c.OpenFor = orElse(b.OpenFor, c.OpenFor)
+	c.OpenMax = max(orElse(b.OpenMax, c.OpenMax), c.OpenFor)
+	c.ProbesToClose = orElse(b.ProbesToClose, c.ProbesToClose)
+	return c
+}
+
+func (r retryConfig) settings(timeout time.Duration) resilience.Retry {
+	c := resilience.DefaultRetry()
+	c.Attempts = orElse(r.Attempts, c.Attempts)
+	c.Backoff.Base = orElse(r.Base, c.Backoff.Base)
+	c.Backoff.Cap = max(orElse(r.Cap, c.Backoff.Cap), c.Backoff.Base)
+	c.CallP99 = orElse(r.CallP99, min(c.CallP99, timeout))
+	c.FirstMin = min(c.FirstMin, timeout/2)
+	return c
+}
+
+func (b budgetConfig) settings() resilience.BudgetConfig {
+	c := resilience.DefaultBudget()
+	if b.Floor != nil {
+		c.Floor = *b.Floor
+	}
+	if b.Percent != nil {
+		c.Percent = *b.Percent
+	}
+	return c
+}
+
+func (b bulkheadConfig) settings() resilience.BulkheadConfig {
+	c := resilience.DefaultBulkhead()
+	c.Slots = orElse(b.Slots, c.Slots)
+	c.Wait = orElse(b.Wait, c.Wait)
+	c.Queue = orElse(b.Queue, max(c.Queue, c.Slots))
+	return c
+}
+
+// names lists the acquirers, in order.
+func (c config) names() []string {
+	var names []string
+	for _, a := range c.Acquirers {
+		names = append(names, a.Name)
+	}
+	return slices.Clip(names)
+}

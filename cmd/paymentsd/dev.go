@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+type devCommand struct {
+	Addr  string `default:"127.0.0.1:8080" help:"Address of the API."`
+	Dir   string `default:".paymentsd" help:"Folder for the data; it survives a restart."`
+	Fresh bool   `help:"Begin anew: delete the data of earlier runs."`
+}
+
+// Run runs everything until Ctrl-C and leaves no process behind.
+func (c *devCommand) Run(ctx context.Context, p *process) (err error) {
+	log := p.logger(true, slog.LevelInfo)
+	plant, err := startPlant(ctx, plantConfig{dir: c.Dir, fresh: c.Fresh, log: p.logger(true, slog.LevelWarn), stdout: p.stdout})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plant.stop()) }()
+	settings := plant.config()
+	settings.Server.Addr = c.Addr
+	gateway, err := newGateway(ctx, gatewayConfig{
+		config: settings, databaseURL: plant.databaseURL(), fingerprintKey: plant.fingerprintKey, getenv: p.getenv, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := plant.writeEnv(gateway.url()); err != nil {
+		return err
+	}
+	fmt.Fprint(p.stdout, plant.welcome(gateway.url()))
+	return gateway.serve(ctx)
+}
+
+// devCharge is quick where production is patient, so that a timeout can be watched.
+var devCharge = chargeConfig{Budget: 6 * time.Second, StoreTime: time.Second, Lease: 10 * time.Second, Sweep: time.Second}
+
+const devAttempt = 2 * time.Second
+
+// config is the configuration of a gateway on the plant: north, then south.
+func (p *plant) config() config {
+	c := defaultConfig()
+	c.Charge = devCharge
+	c.Server.RequestTimeMax = 20 * time.Second // Prefer: wait=10 fits inside
+	for _, a := range p.acquirers {
+		c.Acquirers = append(c.Acquirers, acquirerConfig{
+			Name: a.name, Adapter: "rest", URL: a.server.URL(), Timeout: devAttempt,
+		})
+	}
+	return c
+}
+
+func (p *plant) welcome(url string) string {
+	env := filepath.Join(p.dir, envFile)
+	return fmt.Sprintf(`
+The gateway runs at %s. Ctrl-C stops all of it; the data stays in %s.
+
+Charge a card (in another terminal):
+
+  set -a; . %s; set +a
+  curl -i $PAYMENTSD_URL/v1/charges \
+    -H "Authorization: Bearer $PAYMENTSD_API_KEY" -H "Idempotency-Key: order-1" \
+    -H "Content-Type: application/json" \
+    -d '{"amount": "49.99", "currency": "USD", "reference": "order-1", "payment_method": "tok_ok"}'
+
+Send it again: the same answer, and no second capture. Try tok_declined, tok_timeout_captured and the
+others of docs/simulator.md. The acquirers are at %s and %s.
+
+`, url, p.dir, env, p.acquirers[0].server.URL(), p.acquirers[1].server.URL())
+}
+
+const (
+	envFile = "dev.env"
+	keyFile = "fingerprint.key"
+)
+
+// loadFingerprintKey keeps one secret for the data of dir: with another, open keys would look as if they
+// were used with other requests.
+func loadFingerprintKey(dir string) ([]byte, error) {
+	path := filepath.Join(dir, keyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		return key, os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the fingerprint key: %w", err)
+	}
+	return fingerprintKey(strings.TrimSpace(string(text)))
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"paymentsd/api"
+	"paymentsd/idempotency"
+	"paymentsd/internal/postgres"
+	"paymentsd/merchant"
+	"paymentsd/migrations"
+	"paymentsd/payment"
+	"paymentsd/reconcile"
+)
+
+// gatewayConfig is what a gateway needs; everything in it was checked.
+type gatewayConfig struct {
+	config
+	databaseURL    string
+	fingerprintKey []byte
+	getenv         func(string) string
+	log            *slog.Logger
+}
+
+// gateway is one replica: the API, the pipeline behind it, and the loops beside it.
+type gateway struct {
+	config
+	pool     *pgxpool.Pool
+	service  *payment.Service
+	handler  http.Handler
+	listener net.Listener
+	log      *slog.Logger
+	stopping atomic.Bool
+}
+
+// newGateway builds a replica and binds its port, but serves nothing yet.
+func newGateway(ctx context.Context, c gatewayConfig) (*gateway, error) {
+	fingerprinter, err := idempotency.NewFingerprinter(c.fingerprintKey)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := routes(c.config, c.getenv, c.log)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := postgres.Open(ctx, postgres.Config{
+		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd",
+		MaxConns: int32(c.Server.DatabaseConns), StatementTimeout: c.Charge.StoreTime,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	g := &gateway{config: c.config, pool: pool, log: c.log}
+	if err := g.build(ctx, c, routes, fingerprinter); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *gateway) build(ctx context.Context, c gatewayConfig, routes []payment.Route, fingerprinter *idempotency.Fingerprinter) error {
+	if err := migrations.Check(ctx, g.pool); err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var err error
+	g.service, err = payment.New(payment.Config{
+		Pool: g.pool, Routes: routes, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),
+		Lease: g.Charge.Lease, Budget: g.Charge.Budget, StoreTime: g.Charge.StoreTime, Fault: faultPoints(c.getenv),
+	})
+	if err != nil {
+		return err
+	}
+	merchants := merchant.NewStore(g.pool, time.Now)
+	g.handler = api.New(api.Deps{
+		Auth: merchants, Charges: g.service, Records: g.service, Resolver: g.service, Acquirers: g.service,
+		Exposures: g.service, Ledger: books{g.pool}, Fingerprinter: fingerprinter,
+		Reconciliation: reconcile.New(reconcile.Config{
+			Pool: g.pool, Resolver: g.service.Resolver, Merchants: merchants, Now: time.Now, Log: g.log,
+		}),
+		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now,
+	})
+	g.listener, err = net.Listen("tcp", g.Server.Addr)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w (PAYMENTSD_ADDR or --addr names another address)", g.Server.Addr, err)
+	}
+	return nil
+}
+
+// ready says whether this replica should get requests.
+func (g *gateway) ready(ctx context.Context) error {
+	if g.stopping.Load() {
+		return errors.New("the process is stopping")
+	}
+	return g.pool.Ping(ctx)
+}
+
+func (g *gateway) url() string { return "http://" + g.listener.Addr().String() }
+
+const (
+	headerTimeMax = 5 * time.Second
+	readTimeMax   = 10 * time.Second
+	idleTimeMax   = 2 * time.Minute
+	headerMax     = 16 << 10
+	// drainTime is how long readiness is false before the port closes, for load balancers to see.
+	drainTime = 200 * time.Millisecond
+)
+
+// serve answers requests until ctx ends. Then: readiness false, no new connections, what is in flight
+// is finished within the ladder, and what is not finished by then is left to recovery.
+func (g *gateway) serve(ctx context.Context) error {
+	defer g.pool.Close()
+	server := &http.Server{
+		Handler: g.handler, ReadHeaderTimeout: headerTimeMax, ReadTimeout: readTimeMax, IdleTimeout: idleTimeMax,
+		WriteTimeout: g.Server.RequestTimeMax + readTimeMax, MaxHeaderBytes: headerMax,
+		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+	}
+	loops := g.startLoops(context.WithoutCancel(ctx))
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(g.listener) }()
+	g.log.Info("listening", "url", g.url())
+	select {
+	case err := <-failed:
+		loops.stop()
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	g.stopping.Store(true)
+	g.log.Info("stopping: finishing what is in flight", "within", g.Server.RequestTimeMax)
+	time.Sleep(drainTime)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Server.RequestTimeMax)
+	defer cancel()
+	err := server.Shutdown(last)
+	loops.stop()
+	if err != nil {
+		g.log.Warn("not all requests ended in time; their charges become unknown", "error", err)
+		return server.Close()
+	}
+	g.log.Info("stopped")
+	return nil
+}

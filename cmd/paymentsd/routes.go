@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"paymentsd/acquirer"
+	"paymentsd/acquirer/builtin"
+	"paymentsd/payment"
+	"paymentsd/resilience"
+)
+
+// routes builds every configured acquirer with its policies, or reports every problem.
+func routes(c config, getenv func(string) string, log *slog.Logger) ([]payment.Route, error) {
+	var all []payment.Route
+	var problems []error
+	for i, a := range c.Acquirers {
+		route, err := newRoute(a, getenv, log)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("acquirers[%d] (%s): %w", i, a.Name, err))
+		}
+		all = append(all, route)
+	}
+	return all, errors.Join(problems...)
+}
+
+func newRoute(a acquirerConfig, getenv func(string) string, log *slog.Logger) (payment.Route, error) {
+	secret, err := a.Secret.read(getenv)
+	if err != nil {
+		return payment.Route{}, err
+	}
+	factory, ok := builtin.Factories()[a.Adapter]
+	if !ok {
+		return payment.Route{}, fmt.Errorf("adapter %q is not known", a.Adapter)
+	}
+	adapter, err := factory(acquirer.Config{
+		Name: a.Name, URL: a.URL, Secret: secret, Account: a.Account, Timeout: a.Timeout, Settings: a.Settings,
+	})
+	if err != nil {
+		return payment.Route{}, err
+	}
+	settings := a.Breaker.settings()
+	settings.Listeners = append(settings.Listeners, func(e resilience.Event) {
+		log.Warn("breaker", "acquirer", a.Name, "from", e.From, "to", e.To, "epoch", e.Epoch, "reason", e.Reason)
+	})
+	breaker, breakerErr := resilience.NewLocalBreaker(settings)
+	budget, budgetErr := resilience.NewLocalBudget(a.Budget.settings())
+	bulkhead, bulkheadErr := resilience.NewBulkhead(a.Bulkhead.settings())
+	if err := errors.Join(breakerErr, budgetErr, bulkheadErr); err != nil {
+		return payment.Route{}, err
+	}
+	chain, err := resilience.NewChain(resilience.ChainConfig{
+		Breaker: breaker, Budget: budget, Bulkhead: bulkhead, Retry: a.Retry.settings(a.Timeout),
+	})
+	return payment.Route{
+		Name: a.Name, Adapter: adapter, Chain: chain, Breaker: breaker, Budget: budget, Bulkhead: bulkhead,
+	}, err
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"paymentsd/internal/postgres"
+	"paymentsd/migrations"
+)
+
+type serveCommand struct {
+	database
+	Config         string `env:"PAYMENTSD_CONFIG" help:"YAML file with acquirers and limits." placeholder:"FILE"`
+	Addr           string `env:"PAYMENTSD_ADDR" help:"Address to listen on; wins over the file's server.addr." placeholder:"HOST:PORT"`
+	FingerprintKey string `env:"PAYMENTSD_FINGERPRINT_KEY" help:"Base64 of 32 random bytes, the same on all replicas." placeholder:"BASE64"`
+}
+
+func (c *serveCommand) Run(ctx context.Context, p *process) error {
+	settings, key, err := c.settings()
+	if err != nil {
+		return err
+	}
+	log := p.logger(false, slog.LevelInfo)
+	gateway, err := newGateway(ctx, gatewayConfig{
+		config: settings, databaseURL: c.DatabaseURL, fingerprintKey: key, getenv: p.getenv, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	return gateway.serve(ctx)
+}
+
+// settings reads everything that can be wrong before anything is started.
+func (c *serveCommand) settings() (config, []byte, error) {
+	if err := c.check(); err != nil {
+		return config{}, nil, err
+	}
+	key, err := fingerprintKey(c.FingerprintKey)
+	if err != nil {
+		return config{}, nil, err
+	}
+	if c.Config == "" {
+		return config{}, nil, fmt.Errorf("PAYMENTSD_CONFIG (or --config) is not set: name the YAML file with the acquirers")
+	}
+	settings, err := readConfig(c.Config)
+	if err != nil {
+		return config{}, nil, err
+	}
+	settings.Server.Addr = orElse(c.Addr, settings.Server.Addr)
+	return settings, key, nil
+}
+
+type checkConfigCommand struct {
+	serveCommand
+	Offline bool `help:"Leave the database out."`
+}
+
+// Run reads the configuration as serve would, and starts nothing.
+func (c *checkConfigCommand) Run(ctx context.Context, p *process) error {
+	settings, _, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if _, err := routes(settings, p.getenv, slog.New(slog.DiscardHandler)); err != nil {
+		return err
+	}
+	if !c.Offline {
+		pool, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, Role: postgres.ServiceRole, MaxConns: 1, Name: "paymentsd check-config"})
+		if err != nil {
+			return fmt.Errorf("DATABASE_URL: %w", err)
+		}
+		defer pool.Close()
+		if err := migrations.Check(ctx, pool); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(p.stdout, "The configuration can be used: acquirers %v, listening on %s.\n", settings.names(), settings.Server.Addr)
+	return nil
+}
