@@ -61,7 +61,7 @@ func TestAnyDamageRefusesTheFile(t *testing.T) {
 		file := files[rapid.SampledFrom([]string{"LF", "CRLF", "BOM", "BOM and CRLF"}).Draw(t, "variant")]
 		damaged := damage(t, file)
 		if sameContent(damaged, file) {
-			t.Skip("the damage changed nothing")
+			return
 		}
 		if ClassOf(read(damaged).file) == "" {
 			t.Fatalf("accepted:\n%s", damaged)

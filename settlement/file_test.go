@@ -62,6 +62,7 @@ func TestFileIsRefusedWhole(t *testing.T) {
 		{"period begins in year 1", head("2026-11-28", "0001-01-01"), WrongLayout, "", "from", 1},
 		{"period ends without zone", head("2026-11-29T00:00:00Z", "2026-11-29T00:00:00"), WrongLayout, "", "to", 1},
 		{"period ends before it begins", head("2026-11-29", "2026-11-27"), WrongLayout, "", "to", 1},
+		{"period without end", head("2026-11-29", "9999-12-31"), WrongLayout, "", "to", 1},
 		{"sequence 0", head(",7,0", ",0,0"), WrongLayout, "", "sequence", 1},
 		{"sequence with a plus", head(",7,0", ",+7,0"), WrongLayout, "", "sequence", 1},
 		{"replaces a later file", head(",7,0", ",7,8"), WrongLayout, "", "replaces", 1},

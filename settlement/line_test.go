@@ -44,6 +44,8 @@ var badLines = []struct {
 		threeTens, "occurred_at", "2026-11-28T23:59:00-08:00", BadDate},
 	{"time without a zone", "N-2,capture,R2,c2,USD,10.00,0.30,9.70,2026-11-28T23:59:00,",
 		threeTens, "occurred_at", "2026-11-28T23:59:00", BadDate},
+	{"time finer than a nanosecond", "N-2,capture,R2,c2,USD,10.00,0.30,9.70,2026-11-28T11:00:00.0123456789Z,",
+		threeTens, "occurred_at", "2026-11-28T11:00:00.0123456789Z", BadDate},
 	{"30 February", "N-2,capture,R2,c2,USD,10.00,0.30,9.70,2026-02-30T00:00:00Z,",
 		threeTens, "occurred_at", "2026-02-30T00:00:00Z", BadDate},
 	{"unlisted kind", "N-2,surcharge,R2,c2,USD,10.00,0.30,9.70,2026-11-28T11:00:00Z,",
@@ -152,6 +154,20 @@ func TestBadAmountSparesOnlyTheSumOfItsCurrency(t *testing.T) {
 		Control: ControlSum, Line: 6, Declared: "sum,JPY,capture,1,81,0,81", Computed: "sum,JPY,capture,1,80,0,80", Class: SumMismatch})
 	if r := read(seal(testHead + bad + yen + "sum,JPY,capture,1,80,0,80\nsum,USD,capture,1,1.00,0.00,1.00\n")); r.file != nil {
 		t.Errorf("file refused: %v", r.file)
+	}
+}
+
+func TestLineWithGoodAmountsIsAddedUpWhateverElseIsBad(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{
+		"line,N-2,capture,R2,c2,USD,10.00,0.30,9.70,yesterday,\n",
+		"line,N-2,capture,,,USD,10.00,0.30,9.70,2026-11-28T11:00:00Z,\n",
+		goodOne,
+	} {
+		wantFileError(t, seal(testHead+goodOne+bad+twoTens+"sum,EUR,capture,1,1.00,0.00,1.00\n"), &ControlError{
+			Control: ControlSum, Line: 7, Declared: "sum,EUR,capture,1,1.00,0.00,1.00", Class: SumMismatch})
+		wantFileError(t, seal(testHead+goodOne+bad+"sum,USD,capture,2,20.00,0.60,19.41\n"), &ControlError{
+			Control: ControlSum, Line: 6, Declared: "sum,USD,capture,2,20.00,0.60,19.41", Computed: strings.TrimSpace(twoTens), Class: SumMismatch})
 	}
 }
 
