@@ -49,6 +49,9 @@ func rooms() map[string]room {
 		"internal/pgtest":        {why: "a migrated database per test", imports: []string{"migrations", "internal/postgres", "internal/sqllint"}},
 		"internal/pgtest/testdb": {why: "the server that the tests use", imports: []string{"internal/embeddedpg", "internal/pgtest"}},
 
+		"internal/replica":       {why: "paymentsd serve as a child process, which can be killed"},
+		"bench/charge":           {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
+
 		"cmd/paymentsd":   {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest", floats: "what prometheus asks for; no amount is decided by it"},
 		"cmd/reconcile":   {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest"},
 		"cmd/acquirersim": {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest"},

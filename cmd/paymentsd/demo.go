@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"paymentsd/internal/replica"
 )
 
 type demoCommand struct {
@@ -52,7 +54,7 @@ func (c *demoCommand) Run(ctx context.Context, p *process) (err error) {
 // stage is where the demo plays.
 type stage struct {
 	plant   *plant
-	replica *replica
+	replica *replica.Replica
 	out     io.Writer
 	dir     string
 	count   int
@@ -61,7 +63,7 @@ type stage struct {
 func (s *stage) close() error {
 	var err error
 	if s.replica != nil {
-		err = s.replica.stop()
+		err = s.replica.Stop()
 	}
 	return errors.Join(err, s.plant.stop())
 }

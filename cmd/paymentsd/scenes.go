@@ -10,10 +10,12 @@ import (
 	"paymentsd/acquirer/sim"
 )
 
-func (s *stage) shop() *checkout      { return newCheckout(s.replica.url, s.plant.chargesKey) }
-func (s *stage) north() *sim.Sim      { return s.plant.acquirers[0].sim }
-func (s *stage) south() *sim.Sim      { return s.plant.acquirers[1].sim }
-func (s *stage) captures(r reply) int { return s.north().CapturesOf(r.body.AcqRef) + s.south().CapturesOf(r.body.AcqRef) }
+func (s *stage) shop() *checkout { return newCheckout(s.replica.URL, s.plant.chargesKey) }
+func (s *stage) north() *sim.Sim { return s.plant.acquirers[0].sim }
+func (s *stage) south() *sim.Sim { return s.plant.acquirers[1].sim }
+func (s *stage) captures(r reply) int {
+	return s.north().CapturesOf(r.body.AcqRef) + s.south().CapturesOf(r.body.AcqRef)
+}
 
 // scenes is the story, in order. Later scenes build on earlier ones.
 func (s *stage) scenes() []step {
@@ -61,7 +63,9 @@ func (s *stage) duplicates(ctx context.Context) (string, error) {
 	replies, errs := make([]reply, requests), make([]error, requests)
 	var all sync.WaitGroup
 	for i := range requests {
-		all.Go(func() { replies[i], errs[i] = s.shop().charge(ctx, "order-2", order{"12.00", "EUR", "order-2", "tok_ok"}) })
+		all.Go(func() {
+			replies[i], errs[i] = s.shop().charge(ctx, "order-2", order{"12.00", "EUR", "order-2", "tok_ok"})
+		})
 	}
 	all.Wait()
 	var captured reply
@@ -158,7 +162,7 @@ func (s *stage) crash(ctx context.Context) (string, error) {
 	if err := until(ctx, func() (bool, error) { return s.north().Stats().Requests > asked, nil }); err != nil {
 		return "", fmt.Errorf("the acquirer was not asked: %w", err)
 	}
-	if err := s.replica.kill(); err != nil {
+	if err := s.replica.Kill(); err != nil {
 		return "", err
 	}
 	<-lost
