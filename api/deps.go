@@ -1,0 +1,61 @@
+package api
+
+import (
+	"context"
+	"io"
+
+	"paymentsd/ledger"
+	"paymentsd/merchant"
+	"paymentsd/payment"
+	"paymentsd/reconcile"
+)
+
+// Authenticator says whose key was presented. Any error but merchant.ErrUnknownKey means that the
+// store could not be asked.
+type Authenticator interface {
+	Authenticate(ctx context.Context, presented string) (merchant.Principal, error)
+}
+
+// Charger carries a charge to an outcome, once.
+type Charger interface {
+	Charge(ctx context.Context, r payment.Request) (payment.Result, error)
+}
+
+// Records reads charges and what belongs to them.
+type Records interface {
+	Get(ctx context.Context, m merchant.ID, chargeID string) (payment.Charge, error)
+	List(ctx context.Context, f payment.Filter) (payment.Page, error)
+	Attempts(ctx context.Context, m merchant.ID, chargeID string) ([]payment.Attempt, error)
+	Resolutions(ctx context.Context, m merchant.ID, chargeID string) ([]payment.Resolution, error)
+}
+
+// Resolver closes an unknown charge by a person's evidence, and keeps the audit log.
+type Resolver interface {
+	Resolve(ctx context.Context, m merchant.ID, chargeID string, r payment.Resolution) (payment.Charge, error)
+	// AuditAppend records an act after it was done; the same actID again is harmless.
+	AuditAppend(ctx context.Context, actor, action, subject, detail, actID string) error
+}
+
+// Ledger reads one merchant's books.
+type Ledger interface {
+	Balances(ctx context.Context, m merchant.ID) ([]ledger.Balance, error)
+	Transfers(ctx context.Context, m merchant.ID, q ledger.Query) ([]ledger.Transfer, bool, error)
+}
+
+// Acquirers shows and steers what stands between us and each acquirer.
+type Acquirers interface {
+	Acquirers() []payment.AcquirerStatus
+	// SetBreaker holds a breaker open or closed, or lets it decide again (mode auto).
+	SetBreaker(ctx context.Context, name, mode, actor string) error
+}
+
+// Exposures sums the unknown charges by acquirer and currency, over all merchants.
+type Exposures interface {
+	Exposures(ctx context.Context) ([]payment.Exposure, error)
+}
+
+// Reconciliation takes settlement files in, and shows what they showed.
+type Reconciliation interface {
+	ImportFile(ctx context.Context, acquirer, format, name string, in io.Reader) (reconcile.Imported, error)
+	Files(ctx context.Context, f reconcile.FileFilter) ([]reconcile.File, bool, error)
+}
