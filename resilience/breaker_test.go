@@ -47,6 +47,22 @@ func TestBreakerProbe(t *testing.T) {
 			t.Errorf("%d probes, want 1", admitted.Load())
 		}
 	})
+	inBubble(t, "resilience case 2: whoever comes late to the lock finds the probe gone, or the breaker closed", func(t *testing.T) {
+		b := mustBreaker(t, steady())
+		trip(t, b)
+		time.Sleep(5 * time.Second)
+		now := b.clock.elapsed() // read by both before either has the lock
+		p, refused := b.claim(now)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		_, refused = b.claim(now)
+		wantRefusal(t, refused, CircuitOpen)
+		b.Done(p, Success)
+		if late, refused := b.claim(now); refused != nil || late.Probe || late.RampPercent != 25 {
+			t.Errorf("permit %+v, %v, want a plain one at 25 %%", late, refused)
+		}
+	})
 	inBubble(t, "resilience case 3: a probe whose owner is gone is replaced after its lease", func(t *testing.T) {
 		b := mustBreaker(t, steady())
 		lost := probe(t, b)

@@ -40,6 +40,12 @@ func TestBulkhead(t *testing.T) {
 			t.Errorf("waited %v", time.Since(start))
 		}
 	})
+	inBubble(t, "a deadline that passes in the queue is told from a full bulkhead", func(t *testing.T) {
+		b := mustBulkhead(t, DefaultBulkhead())
+		fill(t, b, 64)
+		_, refused := b.Acquire(within(t, 10*time.Millisecond), Critical, 100)
+		wantRefusal(t, refused, DeadlineTooShort)
+	})
 	inBubble(t, "a slot that comes free goes to the most important, then to the first", func(t *testing.T) {
 		b := mustBulkhead(t, BulkheadConfig{Slots: 1, Wait: time.Second, Queue: 10})
 		fill(t, b, 1)

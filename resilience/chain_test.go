@@ -132,6 +132,17 @@ func TestChainDeadline(t *testing.T) {
 			t.Errorf("%d calls", report.Calls)
 		}
 	})
+	inBubble(t, "a caller who goes during the call gets no retry, and keeps the answer", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		report := mustChain(t, plain()).Do(ctx, Critical, func(context.Context, int) Verdict {
+			cancel()
+			return Verdict{Outcome: Failure, Retry: true}
+		})
+		wantRefusal(t, report.Refused, CallerGone)
+		if report.Calls != 1 || !report.Last.Retry {
+			t.Errorf("report %+v", report)
+		}
+	})
 	inBubble(t, "resilience case 29: 10,000 cancelled backoffs return at once and leave nothing", func(t *testing.T) {
 		s := plain()
 		s.Bulkhead.Slots = 10_000
