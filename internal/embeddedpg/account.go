@@ -2,6 +2,7 @@ package embeddedpg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,7 +35,7 @@ func unprivileged() (*account, error) {
 		}
 		return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return nil, fmt.Errorf("Postgres does not run as root, and there is no user postgres or nobody to run it as: create one, or run as a normal user")
+	return nil, errors.New("there is no user postgres or nobody to run Postgres as, which refuses to run as root: create one, or run as a normal user")
 }
 
 // ownerOf is the account that owns path itself (a symlink is not followed).

@@ -101,7 +101,7 @@ func (p *process) stop(ctx context.Context) error {
 			cancel()
 		}
 	}
-	return fmt.Errorf("Postgres (process %d) does not end", p.cmd.Process.Pid)
+	return fmt.Errorf("the private Postgres (process %d) does not end", p.cmd.Process.Pid)
 }
 
 // stopOrphans ends what an earlier run left on this data folder: a postmaster whose owner was

@@ -100,6 +100,6 @@ func serve(ctx context.Context, server *embeddedpg.Server, stdout io.Writer) err
 	case <-ctx.Done():
 		return nil
 	case <-server.Done():
-		return errors.New("Postgres has ended by itself")
+		return errors.New("the private Postgres has ended by itself")
 	}
 }
