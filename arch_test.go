@@ -153,7 +153,7 @@ func (r room) checkImports(f *ast.File, pkg string, report report) {
 		}
 		if ours, ok := strings.CutPrefix(path, module+"/"); ok {
 			if !slices.Contains(r.imports, ours) && !slices.Contains(r.imports, "*") {
-				report(i, "%s may not import %s: it is %s", pkg, ours, r.why)
+				report(i, "%s may not import %s: its place is: %s", pkg, ours, r.why)
 			}
 			if strings.HasPrefix(ours, "cmd/") {
 				report(i, "nothing imports a command")
