@@ -74,7 +74,7 @@ func admissible(ctx context.Context, routes []Route) ([]Route, *resilience.Rejec
 	var open []Route
 	var first *resilience.Rejection
 	for _, route := range routes {
-		refused, _ := route.Breaker.Peek()
+		refused, _ := route.Chain.Breaker().Peek()
 		switch {
 		case refused == nil:
 			open = append(open, route)

@@ -16,12 +16,9 @@ import (
 
 // Route is one acquirer, and the policies under which it is called.
 type Route struct {
-	Name     string
-	Adapter  acquirer.Acquirer
-	Chain    *resilience.Chain
-	Breaker  resilience.Breaker
-	Budget   *resilience.LocalBudget
-	Bulkhead *resilience.Bulkhead
+	Name    string
+	Adapter acquirer.Acquirer
+	Chain   *resilience.Chain
 }
 
 // Observer is told what happened, for metrics. Its methods must not block.
@@ -97,10 +94,8 @@ func (silent) Rejected(string, resilience.Reason)                     {}
 
 // AcquirerStatus is how an acquirer stands with this replica.
 type AcquirerStatus struct {
-	Name         string
-	Breaker      resilience.BreakerSnapshot
-	Budget       resilience.BudgetSnapshot
-	Bulkhead     resilience.BulkheadSnapshot
+	Name string
+	resilience.ChainSnapshot
 	Capabilities acquirer.Capabilities
 }
 
@@ -109,8 +104,7 @@ func (s *Service) Acquirers() []AcquirerStatus {
 	all := make([]AcquirerStatus, 0, len(s.routes))
 	for _, route := range s.routes {
 		all = append(all, AcquirerStatus{
-			Name: route.Name, Breaker: route.Breaker.Snapshot(), Budget: route.Budget.Snapshot(),
-			Bulkhead: route.Bulkhead.Snapshot(), Capabilities: route.Adapter.Capabilities(),
+			Name: route.Name, ChainSnapshot: route.Chain.Snapshot(), Capabilities: route.Adapter.Capabilities(),
 		})
 	}
 	return all
@@ -130,7 +124,7 @@ func (s *Service) SetBreaker(ctx context.Context, name, mode, actor string) erro
 	}
 	for _, route := range s.routes {
 		if route.Name == name {
-			return route.Breaker.Force(ctx, wanted, "by "+actor)
+			return route.Chain.Breaker().Force(ctx, wanted, "by "+actor)
 		}
 	}
 	return fmt.Errorf("%w: %q", ErrUnknownAcquirer, name)

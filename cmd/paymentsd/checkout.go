@@ -37,6 +37,9 @@ type reply struct {
 		Decline    string `json:"decline_code"`
 		Detail     string `json:"detail"`
 		Generation int    `json:"generation"`
+		Data       []struct {
+			ID string `json:"id"`
+		} `json:"data"`
 	}
 }
 

@@ -212,7 +212,7 @@ func (b breakerConfig) settings() resilience.BreakerConfig {
 	c.WindowCount = orElse(b.WindowCount, c.WindowCount)
 	c.MinAttempts = orElse(b.MinAttempts, c.MinAttempts)
 	if b.FailPercent != 0 {
-		c.Failures = resilience.Share{Num: b.FailPercent, Den: 100, OrEqual: b.OpenAtExactly}
+		c.Failures = resilience.Share{Num: int64(b.FailPercent), Den: 100, OrEqual: b.OpenAtExactly}
 	}
 	c.SlowCall = orElse(b.SlowCall, c.SlowCall)
 	c.OpenFor = orElse(b.OpenFor, c.OpenFor)

@@ -40,20 +40,12 @@ func newRoute(a acquirerConfig, getenv func(string) string, log *slog.Logger) (p
 	if err != nil {
 		return payment.Route{}, err
 	}
-	settings := a.Breaker.settings()
-	settings.Listeners = append(settings.Listeners, func(e resilience.Event) {
+	breaker := a.Breaker.settings()
+	breaker.Listeners = append(breaker.Listeners, func(e resilience.Event) {
 		log.Warn("breaker", "acquirer", a.Name, "from", e.From, "to", e.To, "epoch", e.Epoch, "reason", e.Reason)
 	})
-	breaker, breakerErr := resilience.NewLocalBreaker(settings)
-	budget, budgetErr := resilience.NewLocalBudget(a.Budget.settings())
-	bulkhead, bulkheadErr := resilience.NewBulkhead(a.Bulkhead.settings())
-	if err := errors.Join(breakerErr, budgetErr, bulkheadErr); err != nil {
-		return payment.Route{}, err
-	}
-	chain, err := resilience.NewChain(resilience.ChainConfig{
-		Breaker: breaker, Budget: budget, Bulkhead: bulkhead, Retry: a.Retry.settings(a.Timeout),
+	chain, err := resilience.NewLocal(resilience.Settings{
+		Breaker: breaker, Budget: a.Budget.settings(), Bulkhead: a.Bulkhead.settings(), Retry: a.Retry.settings(a.Timeout),
 	})
-	return payment.Route{
-		Name: a.Name, Adapter: adapter, Chain: chain, Breaker: breaker, Budget: budget, Bulkhead: bulkhead,
-	}, err
+	return payment.Route{Name: a.Name, Adapter: adapter, Chain: chain}, err
 }
