@@ -55,6 +55,11 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each (20s)
 	  done; \
 	done
 
+.PHONY: bench
+bench: ## Load the charge path beside pgbench and print both rates; the last line is JSON
+	$(GO) build -o bin/ ./bench/charge
+	@exec bin/charge $(ARGS)
+
 .PHONY: db
 db: ## Keep a Postgres for the tests running until Ctrl-C, so that plain `go test` works
 	$(GO) build -o bin/ ./internal/pgtest/testdb
