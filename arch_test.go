@@ -53,6 +53,8 @@ func rooms() map[string]room {
 		"internal/replica": {why: "paymentsd serve as a child process, which can be killed"},
 		"bench/charge":     {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
 
+		"e2e": {why: "tests of whole processes, and nothing else"},
+
 		"cmd/paymentsd":   {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest", floats: "what prometheus asks for; no amount is decided by it", floatIn: "metrics.go"},
 		"cmd/reconcile":   {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest"},
 		"cmd/acquirersim": {why: "wiring", imports: []string{"*"}, clock: "main hands the clock to the rest"},

@@ -81,8 +81,9 @@ type retryConfig struct {
 }
 
 type budgetConfig struct {
-	Floor   *int `yaml:"floor"`
-	Percent *int `yaml:"percent"`
+	Floor      *int `yaml:"floor"`
+	Percent    *int `yaml:"percent"`
+	BurstFloor *int `yaml:"burst_floor"`
 }
 
 type bulkheadConfig struct {
@@ -238,6 +239,9 @@ func (b budgetConfig) settings() resilience.BudgetConfig {
 	}
 	if b.Percent != nil {
 		c.Percent = *b.Percent
+	}
+	if b.BurstFloor != nil {
+		c.BurstFloor = *b.BurstFloor
 	}
 	return c
 }
