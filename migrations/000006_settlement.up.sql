@@ -40,8 +40,10 @@ create index files_by_report on settlement_files (acquirer, account, family);
 create index files_by_time on settlement_files (received_at, file_id);
 grant select, insert, update on settlement_files to paymentsd_service;
 
--- Control: lines exactly as received. A line of an account is counted once, however many files have
--- it; state says which one that is. Nobody changes what was received: only state and revision.
+-- Control: lines exactly as received. A line of an account is counted once, however many files have it:
+-- counted    this is the one; repeated: another file's is; withdrawn: it was, until a re-issue took it
+--            back; bad: it cannot be used, problem says why
+-- Nobody changes what was received: only state, revision and what is wrong with it.
 create table settlement_lines (
   file_id      text collate "C" not null references settlement_files (file_id),
   line_no      int not null check (line_no >= 1),
@@ -73,6 +75,7 @@ create table settlement_lines (
     and gross is not null and fee is not null and net = gross - fee and occurred_at is not null))
 );
 create unique index lines_counted_once on settlement_lines (acquirer, account, natural_key) where state = 'counted';
+create index lines_withdrawn on settlement_lines (acquirer, account, natural_key) where state = 'withdrawn';
 create index lines_to_claim on settlement_lines (file_id, merchant_id, line_no) where merchant_id is not null;
 create index lines_nobodys on settlement_lines (acquirer, currency, gross)
   where state = 'counted' and kind = 'capture' and merchant_id is null;

@@ -1,0 +1,158 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"paymentsd/internal/postgres"
+	"paymentsd/merchant"
+)
+
+// What the nightly run and its verification read.
+
+const byAcqRefs = `select` + chargeColumns + `
+  from charges c where c.merchant_id = @merchant and c.acq_ref = any(@refs)`
+
+// ByAcqRefs finds charges of a merchant by what acquirers call them, up to 1,000 at a time. References
+// without a charge are not in the answer.
+func (r *Resolver) ByAcqRefs(ctx context.Context, m merchant.ID, refs []string) (map[string]Charge, error) {
+	charges, err := collectCharges(r.pool.Query(ctx, byAcqRefs, pgx.NamedArgs{"merchant": m, "refs": refs}))
+	if err != nil {
+		return nil, fmt.Errorf("find charges by reference: %w", err)
+	}
+	found := make(map[string]Charge, len(charges))
+	for _, c := range charges {
+		found[c.AcqRef] = c
+	}
+	return found, nil
+}
+
+const capturedBefore = `select` + chargeColumns + `
+  from charges c
+ where c.merchant_id = @merchant and c.acquirer = @acquirer and c.status = 'captured'
+   and c.created_at >= @from and c.created_at < @to and c.charge_id > @after
+ order by c.charge_id limit @limit`
+
+// CapturedBefore reads charges that an acquirer captured, created in [from, to), by charge id: those
+// that its settlement files should have by now.
+func (r *Resolver) CapturedBefore(ctx context.Context, m merchant.ID, acquirer string, from, to time.Time, after string, limit int) ([]Charge, error) {
+	// Within a merchant charge ids sort by time, so the primary key serves the lower bound, too. The
+	// id's own clock is a replica's: a day is more than clocks differ.
+	if lowest := lowestChargeID(m, from.Add(-24*time.Hour)); after < lowest {
+		after = lowest
+	}
+	charges, err := collectCharges(r.pool.Query(ctx, capturedBefore, pgx.NamedArgs{
+		"merchant": m, "acquirer": acquirer, "from": from, "to": to, "after": after, "limit": limit,
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("read captured charges: %w", err)
+	}
+	return charges, nil
+}
+
+// lowestChargeID sorts before every id that NewChargeID makes at t or later.
+func lowestChargeID(m merchant.ID, t time.Time) string {
+	id := append([]byte(chargePrefix), m.Code()...)
+	return string(appendCrockford(id, uint64(max(t.UnixMilli(), 0))<<2, 10))
+}
+
+const openUnknowns = `select` + chargeColumns + `
+  from charges c
+ where c.merchant_id = @merchant and c.status = 'unknown' and c.charge_id > @after
+ order by c.charge_id limit @limit`
+
+// OpenUnknowns reads a merchant's unknown charges by charge id, that is, oldest first.
+func (r *Resolver) OpenUnknowns(ctx context.Context, m merchant.ID, after string, limit int) ([]Charge, error) {
+	charges, err := collectCharges(r.pool.Query(ctx, openUnknowns, pgx.NamedArgs{"merchant": m, "after": after, "limit": limit}))
+	if err != nil {
+		return nil, fmt.Errorf("read unknown charges: %w", err)
+	}
+	return charges, nil
+}
+
+// nextMerchant is a report over all merchants: one probe of an index.
+const nextMerchant = `select coalesce(min(c.merchant_id), -1) from charges c where c.merchant_id > @after`
+
+// NextMerchant is the merchant with the next greater number that has a charge; ok is false at the end.
+func (r *Resolver) NextMerchant(ctx context.Context, after merchant.ID) (next merchant.ID, ok bool, err error) {
+	if err := r.pool.QueryRow(ctx, nextMerchant, pgx.NamedArgs{"after": after}).Scan(&next); err != nil {
+		return 0, false, fmt.Errorf("find the next merchant: %w", err)
+	}
+	return next, next >= 0, nil
+}
+
+const listCaptured = `
+select c.charge_id, c.acquirer, c.amount::text, c.currency
+  from charges c
+ where c.merchant_id = @merchant and c.status = 'captured' and c.charge_id > @after
+ order by c.charge_id limit @limit`
+
+// CapturedCharge is what the books must have of a captured charge.
+type CapturedCharge struct {
+	ID       string
+	Acquirer string
+	Amount   string // plain decimal
+	Currency string
+}
+
+// CapturedCharges reads all captured charges of a merchant by charge id, to verify the books.
+func (r *Resolver) CapturedCharges(ctx context.Context, m merchant.ID, after string, limit int) ([]CapturedCharge, error) {
+	rows, err := r.pool.Query(ctx, listCaptured, pgx.NamedArgs{"merchant": m, "after": after, "limit": limit})
+	if err != nil {
+		return nil, fmt.Errorf("read captured charges: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[CapturedCharge])
+}
+
+// A captured charge has a key that is done; the key of one that is declined or failed for certain is
+// free again or a newer charge's; an unknown's is unknown, a running one's in flight. A charge that
+// was unknown and is closed as failed keeps its key, done. A key names a charge of its own.
+const inconsistentKeys = `
+select k.charge_id, 'key ' || k.state || ' names no charge' as what
+  from idempotency_keys k
+ where k.merchant_id = @merchant
+   and not exists (select 1 from charges c where c.merchant_id = @merchant and c.charge_id = k.charge_id and c.idempotency_key = k.key)
+union all
+select c.charge_id, 'charge ' || c.status || ' with key ' || coalesce(k.state, 'missing')
+  from charges c
+  left join idempotency_keys k on k.merchant_id = @merchant and k.key = c.idempotency_key and k.charge_id = c.charge_id
+ where c.merchant_id = @merchant
+   and case when c.status = 'captured' or (c.status = 'failed' and c.evidence is not null) then k.state is distinct from 'done'
+            when c.status = 'unknown' then k.state is distinct from 'unknown'
+            when c.status in ('pending', 'queued') then k.state is distinct from 'in_flight'
+            else k.state is not null end
+ order by 1, 2 limit @limit`
+
+// KeyFault is a key and a charge that do not fit together.
+type KeyFault struct{ ChargeID, What string }
+
+// VerifyKeys finds keys and charges of a merchant that contradict each other; none in sound tables.
+func (r *Resolver) VerifyKeys(ctx context.Context, m merchant.ID, limit int) ([]KeyFault, error) {
+	rows, err := r.pool.Query(ctx, inconsistentKeys, pgx.NamedArgs{"merchant": m, "limit": limit})
+	if err != nil {
+		return nil, fmt.Errorf("verify the keys: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[KeyFault])
+}
+
+// Each row's hash is over the hash before it, and the numbers have no gap.
+const brokenAudit = `
+select coalesce(min(a.seq), 0), count(*) from (
+  select l.seq, l.hash, lag(l.hash, 1, '\x'::bytea) over w as before, lag(l.seq, 1, 0::bigint) over w as seq_before,
+         l.at, l.actor, l.action, l.subject, l.detail, l.act_id
+    from audit_log l window w as (order by l.seq)) a
+ where a.seq <> a.seq_before + 1
+    or a.hash <> audit_hash_v1(a.before, a.seq, a.at, a.actor, a.action, a.subject, a.detail, a.act_id)`
+
+// VerifyAudit reads the whole audit log and reports the first row whose hash does not follow from the row
+// before it, 0 if there is none. (That rows were cut off at the end, only a copy kept elsewhere shows.)
+func VerifyAudit(ctx context.Context, db postgres.DB) (firstBroken int64, err error) {
+	var count int64
+	if err := db.QueryRow(ctx, brokenAudit).Scan(&firstBroken, &count); err != nil {
+		return 0, fmt.Errorf("verify the audit log: %w", err)
+	}
+	return firstBroken, nil
+}
