@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -41,6 +42,9 @@ type DB struct {
 	// Pool runs as the service's role, with its privileges and no more.
 	Pool *pgxpool.Pool
 
+	// Shared is true on Citus: other tests' merchants are in the same tables.
+	Shared bool
+
 	t        testing.TB
 	ownerURL string
 }
@@ -48,16 +52,24 @@ type DB struct {
 // New gives t a migrated database, or fails it.
 func New(t testing.TB) *DB {
 	t.Helper()
+	return open(t, os.Getenv)
+}
+
+func open(t testing.TB, getenv func(string) string) *DB {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeoutMax)
 	defer cancel()
 	db := &DB{t: t}
-	if citus := os.Getenv("TEST_CITUS_URL"); citus != "" {
+	if citus := getenv("TEST_CITUS_URL"); citus != "" {
 		if err := prepareShared(ctx, citus); err != nil {
 			t.Fatalf("prepare the database of TEST_CITUS_URL: %v", err)
 		}
-		db.ownerURL = citus
+		db.ownerURL, db.Shared = citus, true
 	} else {
-		server := serverURL(t)
+		server, err := serverURL(getenv, ".")
+		if err != nil {
+			t.Fatal(err)
+		}
 		made, err := copyTemplate(ctx, server)
 		if err != nil {
 			t.Fatalf("make a test database: %v\n%s", err, howTo)
@@ -138,25 +150,23 @@ const howTo = "Run `make test`, which brings its own Postgres, or `make db` in a
 	"or set TEST_DATABASE_URL to a server whose user may create databases and roles."
 
 // serverURL is the server that test databases are made on.
-func serverURL(t testing.TB) string {
-	t.Helper()
-	if u := os.Getenv("TEST_DATABASE_URL"); u != "" {
-		return u
+func serverURL(getenv func(string) string, dir string) (string, error) {
+	if u := getenv("TEST_DATABASE_URL"); u != "" {
+		return u, nil
 	}
-	dir, err := os.Getwd()
+	dir, err := filepath.Abs(dir)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	for {
-		if b, err := os.ReadFile(filepath.Join(dir, URLFile)); err == nil {
-			return strings.TrimSpace(string(b))
-		}
-		parent := filepath.Dir(dir)
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || parent == dir {
-			t.Fatal("no Postgres for this test. " + howTo)
-		}
-		dir = parent
+	root, err := moduleRoot(dir)
+	if err != nil {
+		return "", err
 	}
+	b, err := os.ReadFile(filepath.Join(root, URLFile))
+	if err != nil {
+		return "", errors.New("no Postgres for this test. " + howTo)
+	}
+	return strings.TrimSpace(string(b)), nil
 }
 
 func withConn(ctx context.Context, dsn string, do func(*pgx.Conn) error) error {

@@ -2,8 +2,12 @@ package pgtest
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,11 +26,11 @@ func TestDatabase(t *testing.T) {
 		if err := a.Pool.QueryRow(t.Context(), `select current_user, current_database()`).Scan(&role, &name); err != nil {
 			t.Fatal(err)
 		}
-		if role != "paymentsd_service" || a.OwnerURL() == b.OwnerURL() {
+		if role != "paymentsd_service" || (a.OwnerURL() == b.OwnerURL()) != a.Shared {
 			t.Errorf("role %q in %q, other database %q", role, name, b.OwnerURL())
 		}
 		var charges int
-		if err := a.Pool.QueryRow(t.Context(), `select count(*) from charges`).Scan(&charges); err != nil || charges != 0 {
+		if err := a.Pool.QueryRow(t.Context(), `select count(*) from charges where merchant_id = $1`, a.Merchant()).Scan(&charges); err != nil || charges != 0 {
 			t.Errorf("%d charges, %v; want an empty table", charges, err)
 		}
 	})
@@ -86,21 +90,21 @@ func TestDatabaseIsDroppedOnlyAfterSuccess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inner := &failed{TB: t, failed: kept}
-			db := New(inner)
+			db := open(inner, plainServer)
 			u, err := url.Parse(db.OwnerURL())
 			if err != nil {
 				t.Fatal(err)
 			}
 			inner.finish()
 			var there bool
-			if err := New(t).Owner().QueryRow(t.Context(), databaseThere, strings.TrimPrefix(u.Path, "/")).Scan(&there); err != nil || there != kept {
+			if err := open(t, plainServer).Owner().QueryRow(t.Context(), databaseThere, strings.TrimPrefix(u.Path, "/")).Scan(&there); err != nil || there != kept {
 				t.Errorf("the database is there: %v (%v), want %v", there, err, kept)
 			}
 			if kept != (len(inner.logs) == 1) {
 				t.Errorf("logs %q", inner.logs)
 			}
 			inner.failed = false
-			db.drop(serverURL(t))
+			db.drop(server(t))
 		})
 	}
 }
@@ -114,5 +118,107 @@ func TestPrepareNamesTheMistake(t *testing.T) {
 	err := prepare(t.Context(), conn, `select amuont from charges where merchant_id = @merchant`)
 	if err == nil || !strings.Contains(err.Error(), "amuont") {
 		t.Errorf("a misspelt column: %v", err)
+	}
+}
+
+// plainServer is the environment without TEST_CITUS_URL: what is tested with it is about templates.
+func plainServer(name string) string {
+	if name == "TEST_CITUS_URL" {
+		return ""
+	}
+	return os.Getenv(name)
+}
+
+func server(t *testing.T) string {
+	t.Helper()
+	u, err := serverURL(plainServer, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestServerURL(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	pkg := filepath.Join(root, "a", "b")
+	if err := errors.Join(os.MkdirAll(pkg, 0o755), os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(string) string { return "" }
+	if _, err := serverURL(nothing, pkg); err == nil || !strings.Contains(err.Error(), "make test") {
+		t.Errorf("no server: %v; want the command to run", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, URLFile), []byte("postgres://kept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := serverURL(nothing, pkg); err != nil || got != "postgres://kept" {
+		t.Errorf("make db runs: %q, %v", got, err)
+	}
+	if got, err := serverURL(func(string) string { return "postgres://set" }, pkg); err != nil || got != "postgres://set" {
+		t.Errorf("the environment names one: %q, %v", got, err)
+	}
+}
+
+// TestSharedDatabase goes the way of TEST_CITUS_URL; any empty database will do for that.
+func TestSharedDatabase(t *testing.T) {
+	t.Parallel()
+	name := "paymentsd_shared_" + strings.ToLower(rand.Text()[:8])
+	if _, err := open(t, plainServer).Owner().Exec(t.Context(), "create database "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := withConn(context.Background(), server(t), func(c *pgx.Conn) error {
+			_, err := c.Exec(context.Background(), "drop database if exists "+name+" with (force)")
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	dsn, err := withDatabase(server(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error, 4)
+	for range cap(errs) { // all at once: one of them migrates
+		go func() { errs <- prepareShared(t.Context(), dsn) }()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if db := open(t, func(string) string { return dsn }); !db.Shared || db.OwnerURL() != dsn {
+		t.Errorf("shared %v, %s", db.Shared, db.OwnerURL())
+	}
+}
+
+// TestTemplateIsMadeOnce has many processes' worth of tests come to a server that has no template.
+func TestTemplateIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	sum := sha256.Sum256([]byte(t.Name() + rand.Text()))
+	template := "paymentsd_template_selftest_" + strings.ToLower(rand.Text()[:8])
+	errs := make(chan error, 5)
+	for range cap(errs) {
+		go func() {
+			errs <- withConn(t.Context(), server(t), func(conn *pgx.Conn) error {
+				return makeTemplate(t.Context(), conn, server(t), template, sum)
+			})
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	err := withConn(t.Context(), server(t), func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), "alter database "+template+" with is_template false")
+		if err == nil {
+			_, err = conn.Exec(t.Context(), "drop database "+template)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
