@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\nMedians of %d rounds of %d s a side, side by side. Times are above the acquirer's own %v. Statements, commits and\nWAL bytes are per charge, by the database's own counters.\n", o.rounds, o.seconds, o.latency)
+	fmt.Fprintf(stdout, "\nMedians of %d rounds of %d s a side, side by side. Times are above the acquirer's own %v. Statements, commits and\nWAL bytes are per charge, by the counters of the service and of Postgres.\n", o.rounds, o.seconds, o.latency)
 	line, err := json.Marshal(rounded(figures))
 	if err != nil {
 		return err

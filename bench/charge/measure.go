@@ -1,14 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"time"
+	"strings"
 )
 
 // figures are the medians for one number of clients.
@@ -41,7 +43,7 @@ func (b *bed) measure(ctx context.Context, clients int) (figures, error) {
 		n := float64(l.done)
 		charges, pgbench, ratio = append(charges, l.rate), append(pgbench, rate), append(ratio, l.rate/rate)
 		p50, p99 = append(p50, l.percentile(50)), append(p99, l.percentile(99))
-		statements = append(statements, float64(after.transactions-before.transactions)/n)
+		statements = append(statements, float64(after.statements-before.statements)/n)
 		commits = append(commits, float64(after.xids-before.xids)/n)
 		wal = append(wal, float64(after.wal-before.wal)/n)
 	}
@@ -51,33 +53,50 @@ func (b *bed) measure(ctx context.Context, clients int) (figures, error) {
 	}, nil
 }
 
-// counters are the database's own. Every statement of the charge path is a transaction of its own, so
-// transactions count statements; a transaction takes an xid only if it writes, so xids count
-// durable commits.
-type counters struct{ transactions, xids, wal int64 }
-
-// settle is how long Postgres' counters may lag behind.
-const settle = 1500 * time.Millisecond
+// counters are the service's own for statements, and the database's for the rest: a transaction takes an
+// xid only if it writes, so xids count durable commits.
+type counters struct{ statements, xids, wal int64 }
 
 const readCounters = `
-select d.xact_commit, pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_current_wal_insert_lsn() - '0/0'::pg_lsn
-  from pg_stat_database d where d.datname = current_database()`
+select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint`
 
 func (b *bed) counters(ctx context.Context) (c counters, err error) {
-	time.Sleep(settle)
-	err = b.pool.QueryRow(ctx, readCounters).Scan(&c.transactions, &c.xids, &c.wal)
+	if err = b.pool.QueryRow(ctx, readCounters).Scan(&c.xids, &c.wal); err != nil {
+		return counters{}, err
+	}
+	c.statements, err = b.scrape(ctx, "paymentsd_database_statements_total")
 	return c, err
+}
+
+// scrape reads one counter from the service's metrics.
+func (b *bed) scrape(ctx context.Context, name string) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.service.URL+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			value, err := strconv.ParseFloat(text, 64)
+			return int64(value), err
+		}
+	}
+	return 0, fmt.Errorf("the service's metrics have no %s", name)
 }
 
 // script is T1 and T2 as the service sends them: the same functions, the same columns, fresh keys.
 const script = `\set a random(1, 9000000000000000000)
-select o_outcome from charge_begin_v1(%[1]d, now(), interval '60 s', array['bench-' || to_hex(:a)], array[decode('01' || repeat('ab', 32), 'hex')],
- array['ch_%[2]s0000' || upper(lpad(to_hex(:a), 16, '0'))], array[0], array['%[2]s' || upper(right(lpad(to_hex(:a), 16, '0'), 14))],
- array[49.99], array['USD'], array['order-' || to_hex(:a)], array[false], array['tok_ok'], array[null], array['fast']);
-select o_outcome from charge_finish_v1(%[1]d, now(), array['bench-' || to_hex(:a)], array['ch_%[2]s0000' || upper(lpad(to_hex(:a), 16, '0'))],
- array[1], array[1], array['captured'], array[1], array[201], array[null], array[null], array[null], array['captured'], array['cap_fast_' || to_hex(:a)], array[null],
- array[201], array['application/json'], array['/v1/charges/ch_%[2]s0000' || upper(lpad(to_hex(:a), 16, '0'))], array[convert_to(repeat('x', 560), 'UTF8')],
- array['capture'], array['acquirer_receivable:fast'], array['merchant_payable']);
+select o_outcome from charge_begin_v1(%[1]d, now(), interval '60 s', array['bench-' || to_hex(:a::bigint)], array[decode('01' || repeat('ab', 32), 'hex')],
+ array['ch_%[2]s0000' || upper(lpad(to_hex(:a::bigint), 16, '0'))], array[0], array['%[2]s' || upper(right(lpad(to_hex(:a::bigint), 16, '0'), 14))],
+ array[49.99], array['USD'], array['order-' || to_hex(:a::bigint)], array[false], array['tok_ok'], array[null], array['fast']);
+select o_outcome from charge_finish_v1(%[1]d, now(), array['bench-' || to_hex(:a::bigint)], array['ch_%[2]s0000' || upper(lpad(to_hex(:a::bigint), 16, '0'))],
+ array[1::bigint], array[1], array['captured'], array[1], array[201], array[null], array[null], array[null], array['captured'], array['cap_fast_' || to_hex(:a::bigint)], array[null],
+ array[201], array['application/json'], array['/v1/charges/ch_%[2]s0000' || upper(lpad(to_hex(:a::bigint), 16, '0'))], array[convert_to(repeat('x', 560), 'UTF8')],
+ array['capture'], array['acquirer_receivable' || chr(58) || 'fast'], array['merchant_payable']);
 `
 
 var tps = regexp.MustCompile(`tps = ([0-9.]+)`)

@@ -53,27 +53,27 @@ func newGateway(ctx context.Context, c gatewayConfig) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	pool, err := postgres.Open(ctx, postgres.Config{
-		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd",
+		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd", Tracer: newStatements(registry),
 		MaxConns: int32(c.Server.DatabaseConns), StatementTimeout: c.Charge.StoreTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	g := &gateway{config: c.config, pool: pool, log: c.log}
-	if err := g.build(ctx, c, routes, fingerprinter); err != nil {
+	if err := g.build(ctx, c, routes, fingerprinter, registry); err != nil {
 		pool.Close()
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *gateway) build(ctx context.Context, c gatewayConfig, routes []payment.Route, fingerprinter *idempotency.Fingerprinter) error {
+func (g *gateway) build(ctx context.Context, c gatewayConfig, routes []payment.Route, fingerprinter *idempotency.Fingerprinter, registry *prometheus.Registry) error {
 	if err := migrations.Check(ctx, g.pool); err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	g.service, err = payment.New(payment.Config{
 		Pool: g.pool, Routes: routes, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),

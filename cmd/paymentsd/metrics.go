@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"paymentsd/acquirer"
@@ -45,3 +47,21 @@ func (o *observer) AcquirerAnswered(name string, class acquirer.Class, took time
 func (o *observer) Rejected(name string, reason resilience.Reason) {
 	o.rejected.WithLabelValues(name, string(reason)).Inc()
 }
+
+// statements counts what is sent to Postgres. It is a pgx.QueryTracer.
+type statements struct{ sent prometheus.Counter }
+
+func newStatements(registry prometheus.Registerer) statements {
+	s := statements{prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "paymentsd_database_statements_total", Help: "Statements sent to Postgres.",
+	})}
+	registry.MustRegister(s.sent)
+	return s
+}
+
+func (s statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.sent.Inc()
+	return ctx
+}
+
+func (statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
