@@ -186,12 +186,29 @@ func (e *ResolvedError) Error() string {
 }
 func (e *ResolvedError) Unwrap() error { return ErrNotUnknown }
 
+// The words of package resilience that callers need too.
+type (
+	Priority  = resilience.Priority
+	Rejection = resilience.Rejection
+	Reason    = resilience.Reason
+)
+
+// The priorities of a Request.
+const (
+	Low      = resilience.Low
+	Normal   = resilience.Normal
+	Critical = resilience.Critical
+)
+
+// ProvesNotExecuted reports whether this attempt proves that no money moved by it.
+func (a Attempt) ProvesNotExecuted() bool {
+	class := acquirer.Class(a.State)
+	return class.ProvesNotExecuted() || class == acquirer.Declined || class == acquirer.Rejected
+}
+
 // Render freezes the answer of a charge that is captured, or that was unknown and is resolved.
 // The wiring provides it, so that requests, recovery and reconciliation freeze the same bytes.
 type Render func(Charge) idempotency.Response
-
-// Fault is called after each step of the path, named as in docs/states.md. Only tests of crashes set it.
-type Fault func(step string)
 
 // ClassStarted is the state of an attempt whose answer is not known yet.
 const ClassStarted acquirer.Class = "started"
