@@ -82,6 +82,9 @@ func describe(err error) (problem, time.Duration) {
 		p.about(c.ID)
 		p.Reason, p.DeclineCode, wait = c.Reason, c.DeclineCode, e.result.RetryAfter
 	}
+	if e, ok := errors.AsType[*quarantinedError](err); ok {
+		p.Reason, p.Detail = e.file.Class, fmt.Sprintf("File %s is kept in quarantine: %s. %s", e.file.ID, e.file.Reason, p.Detail)
+	}
 	if errors.Is(err, idempotency.ErrKeyMissing) || errors.Is(err, idempotency.ErrKeyMalformed) {
 		p.Errors = []fieldError{{Header: headerKey, Code: "invalid", Detail: err.Error()}}
 	}

@@ -56,6 +56,23 @@ type Exposures interface {
 
 // Reconciliation takes settlement files in, and shows what they showed.
 type Reconciliation interface {
+	Files
+	Exceptions
+	Runs(ctx context.Context, f reconcile.RunFilter) ([]reconcile.Run, bool, error)
+}
+
+// Files keeps settlement files.
+type Files interface {
 	ImportFile(ctx context.Context, acquirer, format, name string, in io.Reader) (reconcile.Imported, error)
 	Files(ctx context.Context, f reconcile.FileFilter) ([]reconcile.File, bool, error)
+}
+
+// Exceptions keeps the differences that a person should know of.
+type Exceptions interface {
+	Exceptions(ctx context.Context, f reconcile.ExceptionFilter) ([]reconcile.Exception, bool, error)
+	Exception(ctx context.Context, id string) (reconcile.Exception, error)
+	Notes(ctx context.Context, id string) ([]reconcile.Note, error)
+	// CloseException and AddNote write the audit log themselves.
+	CloseException(ctx context.Context, id, actor, reason string) (reconcile.Exception, error)
+	AddNote(ctx context.Context, id, actor, text string) (reconcile.Note, error)
 }

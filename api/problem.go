@@ -11,6 +11,7 @@ import (
 	"paymentsd/idempotency"
 	"paymentsd/merchant"
 	"paymentsd/payment"
+	"paymentsd/reconcile"
 )
 
 // The codes of problems that the api itself finds. The other codes stand in the table only.
@@ -58,7 +59,7 @@ func rules() []rule {
 			"A header cannot be read", "Correct the header that errors[] names, or leave it out."},
 		{codeParameterInvalid, http.StatusBadRequest, false, refusedAs(codeParameterInvalid),
 			"A query parameter cannot be used", "Correct the parameter that errors[] names, or leave it out."},
-		{"cursor_invalid", http.StatusBadRequest, false, is(payment.ErrInvalidCursor),
+		{"cursor_invalid", http.StatusBadRequest, false, anyOf(is(payment.ErrInvalidCursor), is(reconcile.ErrInvalidCursor)),
 			"The cursor is not one of ours", "Send the id of the last element of the page before as starting_after, or leave it out."},
 		{"idempotency_key_missing", http.StatusBadRequest, false, is(idempotency.ErrKeyMissing),
 			"The Idempotency-Key header is missing", "Make one key per intended payment, keep it, and send it with every try."},
@@ -80,6 +81,8 @@ func rules() []rule {
 			"No such charge", "No charge of yours has this id."},
 		{"acquirer_not_found", http.StatusNotFound, false, is(payment.ErrUnknownAcquirer),
 			"No such acquirer", "GET /v1/acquirers lists the names."},
+		{"exception_not_found", http.StatusNotFound, false, is(reconcile.ErrNoException),
+			"No such exception", "GET /v1/reconciliation/exceptions lists those that you may see."},
 		{codeMethodNotAllowed, http.StatusMethodNotAllowed, false, refusedAs(codeMethodNotAllowed),
 			"The method is not allowed here", "Use a method of the Allow header."},
 		{"idempotency_key_in_flight", http.StatusConflict, true, is(payment.ErrInFlight),
@@ -92,14 +95,22 @@ func rules() []rule {
 			"The charge is not unknown", "Nothing was changed by this request, your evidence was noted."},
 		{"evidence_conflict", http.StatusConflict, false, is(payment.ErrEvidenceConflict),
 			"The evidence does not fit the charge", "Compare acquirer, amount and currency with the charge and its attempts."},
-		{codeBodyTooLarge, http.StatusRequestEntityTooLarge, false, refusedAs(codeBodyTooLarge),
+		{"exception_already_closed", http.StatusConflict, false, is(reconcile.ErrClosed),
+			"The exception is closed already", "GET it to see who closed it and why. A note may still be added."},
+		{"reconciliation_busy", http.StatusConflict, true, is(reconcile.ErrBusy),
+			"A reconciliation of this acquirer is running", "Send the file again after Retry-After: the same bytes are taken once."},
+		{codeBodyTooLarge, http.StatusRequestEntityTooLarge, false, anyOf(refusedAs(codeBodyTooLarge), is(reconcile.ErrTooLarge)),
 			"The body is too large", "Send a smaller body: see the limit in the detail."},
 		{codeContentType, http.StatusUnsupportedMediaType, false, refusedAs(codeContentType),
 			"The content type is not supported", "Send Content-Type: application/json, in UTF-8 and without a content encoding."},
 		{codeCardNumber, http.StatusUnprocessableEntity, false, refusedAs(codeCardNumber),
 			"Card numbers are refused", "Send a token as payment_method, and a card number nowhere. Nothing of the request was stored or logged."},
-		{codeValidation, http.StatusUnprocessableEntity, false, refusedAs(codeValidation),
+		{codeValidation, http.StatusUnprocessableEntity, false, anyOf(refusedAs(codeValidation), is(payment.ErrBreakerMode), is(reconcile.ErrInvalidRequest), is(reconcile.ErrAcquirer)),
 			"The request is not valid", "Correct every field that errors[] names. The key is still free."},
+		{"settlement_file_quarantined", http.StatusUnprocessableEntity, false, func(err error) bool {
+			_, ok := errors.AsType[*quarantinedError](err)
+			return ok
+		}, "The settlement file failed a control", "Nothing of the file is used. Ask the acquirer for it again, whole."},
 		{"idempotency_key_reused", http.StatusUnprocessableEntity, false, is(idempotency.ErrMismatch),
 			"The key was used with another request", "Send the same bytes with the same key, or a new key for another payment."},
 		{"amount_not_supported", http.StatusUnprocessableEntity, false, is(payment.ErrAmount),
