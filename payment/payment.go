@@ -200,11 +200,9 @@ const (
 	Critical = resilience.Critical
 )
 
-// ProvesNotExecuted reports whether this attempt proves that no money moved by it.
-func (a Attempt) ProvesNotExecuted() bool {
-	class := acquirer.Class(a.State)
-	return class.ProvesNotExecuted() || class == acquirer.Declined || class == acquirer.Rejected
-}
+// ProvesNotExecuted reports whether the answer was taken as proof that nothing was executed, so that
+// another acquirer could be asked.
+func (a Attempt) ProvesNotExecuted() bool { return acquirer.Class(a.State).ProvesNotExecuted() }
 
 // Render freezes the answer of a charge that is captured, or that was unknown and is resolved.
 // The wiring provides it, so that requests, recovery and reconciliation freeze the same bytes.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "paymentsd.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestReadConfig(t *testing.T) {
+	t.Parallel()
+	const north = "acquirers:\n- {name: north, url: 'http://127.0.0.1:1'}\n"
+	tests := map[string]struct {
+		text string
+		want []string // parts of the error; none: it is accepted
+	}{
+		"least":                      {text: north},
+		"unknown name with its line": {text: north + "chrage: {budget: 3s}\n", want: []string{"chrage", "[3:1]"}},
+		"unknown nested name":        {text: "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeuot: 1s}\n", want: []string{"timeuot"}},
+		"not a duration":             {text: north + "retention: soon\n", want: []string{"soon"}},
+		"no acquirer":                {text: "server: {addr: ':1'}\n", want: []string{"acquirers is empty"}},
+		"empty file":                 {text: "", want: []string{"acquirers is empty"}},
+		"name twice":                 {text: north + "- {name: north, url: 'http://127.0.0.1:2'}\n", want: []string{"acquirers[1] (north): name is used twice"}},
+		"bad name":                   {text: "acquirers:\n- {name: North Bank, url: 'http://127.0.0.1:1'}\n", want: []string{`name is "North Bank"`}},
+		"unknown adapter":            {text: "acquirers:\n- {name: north, adapter: telex, url: 'http://127.0.0.1:1'}\n", want: []string{`adapter is "telex"`}},
+		"every rung of the ladder at once": {
+			text: "server: {request_time_max: 5s}\ncharge: {budget: 6s, store_time: 9s, lease: 7s}\nacquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeout: 8s}\n",
+			want: []string{"server.request_time_max is 5s", "charge.lease is 7s", "timeout is 8s: it must leave room inside charge.budget (6s)", "charge.store_time (9s) must be shorter"},
+		},
+		"retention too short": {text: north + "retention: 1h\n", want: []string{"retention is 1h"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := readConfig(writeConfig(t, test.text))
+			if len(test.want) == 0 && err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range test.want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("error %v does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigSurvivesWritingAndReading(t *testing.T) {
+	t.Parallel()
+	c := defaultConfig()
+	c.Charge = devCharge
+	c.Acquirers = []acquirerConfig{{Name: "north", Adapter: "rest", URL: "http://127.0.0.1:1", Timeout: 2 * time.Second}}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := readConfig(writeConfig(t, string(text)))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	again, err := yaml.Marshal(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, again) {
+		t.Errorf("written\n%s\nread back\n%s", text, again)
+	}
+}
+
+func TestFingerprintKey(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"missing": "", "not base64": "%%%", "short": "YWJj"} {
+		if _, err := fingerprintKey(text); err == nil || !strings.Contains(err.Error(), "PAYMENTSD_FINGERPRINT_KEY") || !strings.Contains(err.Error(), "urandom") {
+			t.Errorf("%s: the error does not name the setting and the way out: %v", name, err)
+		}
+	}
+	if key, err := fingerprintKey("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="); err != nil || len(key) != 32 {
+		t.Errorf("32 bytes: %d, %v", len(key), err)
+	}
+}
+
+func TestSecretsDoNotStandInTheFile(t *testing.T) {
+	t.Parallel()
+	file := writeConfig(t, "from-file\n")
+	env := func(name string) string { return map[string]string{"NORTH_SECRET": "from-env"}[name] }
+	for name, test := range map[string]struct {
+		source secretSource
+		want   string
+		err    string
+	}{
+		"from the environment": {source: secretSource{Env: "NORTH_SECRET"}, want: "from-env"},
+		"from a file":          {source: secretSource{File: file}, want: "from-file"},
+		"none":                 {},
+		"not there":            {source: secretSource{Env: "SOUTH_SECRET"}, err: "SOUTH_SECRET"},
+		"both":                 {source: secretSource{Env: "A", File: "b"}, err: "use one"},
+	} {
+		got, err := test.source.read(env)
+		if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) || got.Reveal() != test.want {
+			t.Errorf("%s: %q, %v", name, got.Reveal(), err)
+		}
+	}
+}
