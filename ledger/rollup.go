@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,11 +37,24 @@ on conflict (merchant_id, through, account, currency) do nothing`
 const dropOldRollups = `
 delete from ledger_rollups r where r.merchant_id = @merchant and r.through < @through - interval '7 days'`
 
-// RollUp sums a merchant's transfers up to through, which must be at least RollupLag ago. Running it
+// ErrTooRecent refuses a roll-up that could miss a transfer which is still being written.
+var ErrTooRecent = errors.New("the moment is too recent to roll up")
+
+// isPast leaves a replica's clock half the lag to be wrong by.
+const isPast = `select @through::timestamptz <= now() - @lag::interval / 2`
+
+// RollUp sums a merchant's transfers up to through, which must be RollupLag ago (ErrTooRecent). Running it
 // twice, or twice at once, gives the same rows.
 func RollUp(ctx context.Context, db postgres.Beginner, m merchant.ID, through time.Time) error {
-	args := pgx.NamedArgs{"merchant": m, "through": through.UTC().Truncate(time.Microsecond)}
+	args := pgx.NamedArgs{"merchant": m, "through": through.UTC().Truncate(time.Microsecond), "lag": RollupLag}
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		var past bool
+		if err := tx.QueryRow(ctx, isPast, args).Scan(&past); err != nil {
+			return err
+		}
+		if !past {
+			return ErrTooRecent
+		}
 		if _, err := tx.Exec(ctx, rollUp, args); err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
 )
 
 // Store keeps merchants and API keys in Postgres. It is safe for concurrent use.
@@ -39,6 +38,9 @@ func (s *Store) Create(ctx context.Context, name string, acquirers []string) (Me
 	}
 	if len(acquirers) == 0 || len(acquirers) > 8 || slices.Contains(acquirers, "") {
 		return Merchant{}, fmt.Errorf("%w: name 1 to 8 acquirers", ErrInvalidInput)
+	}
+	if names := slices.Sorted(slices.Values(acquirers)); len(slices.Compact(names)) < len(acquirers) {
+		return Merchant{}, fmt.Errorf("%w: an acquirer is named twice", ErrInvalidInput)
 	}
 	m := Merchant{Name: name, Acquirers: acquirers, CreatedAt: s.now().UTC().Truncate(time.Microsecond)}
 	for range idTries {

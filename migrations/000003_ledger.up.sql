@@ -50,6 +50,7 @@ begin
   -- The same movement again is harmless; another movement under the same name is a fault.
   perform 1 from ledger_transfers l
    where l.merchant_id = p_merchant and l.transfer_id = p_transfer and l.kind = p_kind
+     and l.charge_id is not distinct from p_charge
      and l.debit_account = p_debit and l.credit_account = p_credit
      and l.amount = p_amount and l.currency = p_currency;
   if not found then

@@ -1,7 +1,9 @@
 -- The writes of the charge path: one round trip and one commit each, called bare in autocommit with
 -- parameters only. They take one merchant and arrays of rows, so that many requests can share a
 -- statement and a commit. Names carry a version: old replicas run beside new ones.
--- Rows are visited in the order of their keys, so that two groups never deadlock.
+-- Rows are visited in the order of their keys, so that two groups do not deadlock over keys. Two groups
+-- that hold the same order references in crossed order can: the loser (40P01) has written nothing and
+-- is run again by its caller.
 
 -- T1: claim the key, insert the charge and its first attempt, all pending.
 -- outcome: claimed          the rows are ours under o_fence
@@ -105,7 +107,11 @@ begin
          detail = p_detail, finished_at = p_now
    where a.merchant_id = p_merchant and a.charge_id = p_charge and a.n = p_attempt and a.state = 'started';
   if not found then
-    return false;
+    -- An earlier try of this same write may have been committed, though its answer was lost.
+    perform 1 from attempts a
+     where a.merchant_id = p_merchant and a.charge_id = p_charge and a.n = p_attempt + 1
+       and a.acquirer = p_next_acquirer and a.state = 'started';
+    return found;
   end if;
   insert into attempts (merchant_id, charge_id, n, acquirer, state, calls, started_at)
   values (p_merchant, p_charge, p_attempt + 1, p_next_acquirer, 'started', 0, p_now);
@@ -153,8 +159,12 @@ begin
     end if;
 
     if not found then
+      -- A sweep leaves the same status unknown behind, but a higher fence.
       perform 1 from charges c
-       where c.merchant_id = p_merchant and c.charge_id = p_charge[o_ord] and c.status = p_status[o_ord] and c.evidence is null;
+       where c.merchant_id = p_merchant and c.charge_id = p_charge[o_ord] and c.status = p_status[o_ord] and c.evidence is null
+         and (c.status <> 'unknown' or exists (
+           select 1 from idempotency_keys k
+            where k.merchant_id = p_merchant and k.key = p_key[o_ord] and k.charge_id = p_charge[o_ord] and k.fence = p_fence[o_ord]));
       o_outcome := case when found then 'already' else 'fenced' end;
       return next;
       continue;

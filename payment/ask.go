@@ -19,10 +19,13 @@ type belief struct {
 	dedupes bool
 }
 
+// ambiguous reports the classes after which money may have moved.
+func ambiguous(c acquirer.Class) bool { return c == acquirer.Unclear || c == acquirer.InProgress }
+
 // learn adds one answer.
 func (b *belief) learn(a acquirer.Answer) {
 	settles := a.Class == acquirer.Captured || (a.Class == acquirer.Declined && b.dedupes)
-	unclear := a.Class == acquirer.Unclear || a.Class == acquirer.InProgress
+	unclear := ambiguous(a.Class)
 	if !b.ambiguous || settles || unclear {
 		b.answer = a
 	}
@@ -39,10 +42,10 @@ func (s *Service) ask(ctx context.Context, route Route, c Charge, n int, priorit
 	}
 	known := belief{dedupes: capabilities.DeduplicatesByKey}
 	report := route.Chain.Do(ctx, priority, func(ctx context.Context, try int) resilience.Verdict {
-		s.fault("before_call")
+		s.fault(faultBeforeCall)
 		answer := s.call(ctx, route, request)
-		s.fault("after_call")
-		if answer.Class == acquirer.Unclear && capabilities.ForgetsFailures && capabilities.LooksUpByReference {
+		s.fault(faultAfterCall)
+		if ambiguous(answer.Class) && capabilities.ForgetsFailures && capabilities.LooksUpByReference {
 			answer = inquire(ctx, route.Adapter, request, answer)
 		}
 		known.learn(answer)
@@ -59,12 +62,29 @@ func (s *Service) ask(ctx context.Context, route Route, c Charge, n int, priorit
 // call makes one call and measures it.
 func (s *Service) call(ctx context.Context, route Route, request acquirer.CaptureRequest) acquirer.Answer {
 	started := s.now()
-	answer := route.Adapter.Capture(ctx, request)
-	if answer.Class == "" {
-		answer.Class = acquirer.Unclear
-	}
+	answer := sound(route.Adapter.Capture(ctx, request))
 	s.observer.AcquirerAnswered(route.Name, answer.Class, s.now().Sub(started))
 	return answer
+}
+
+// sound makes an answer fit to rely on and to write down, whatever the adapter: a class that is not in
+// the table, or a capture without the acquirer's id of it, proves nothing.
+func sound(a acquirer.Answer) acquirer.Answer {
+	switch a.Class {
+	case acquirer.Declined, acquirer.Rejected, acquirer.NotSent, acquirer.Refused, acquirer.InProgress:
+	case acquirer.Captured:
+		if a.CaptureID == "" {
+			a.Class, a.Detail = acquirer.Unclear, "The acquirer says that it captured, but gives no id of the capture."
+		}
+	default:
+		a.Class = acquirer.Unclear
+	}
+	if a.HTTPStatus < 100 || a.HTTPStatus > 999 {
+		a.HTTPStatus = 0
+	}
+	a.CaptureID, a.DeclineCode = acquirer.Clip(a.CaptureID), acquirer.Clip(a.DeclineCode)
+	a.Code, a.Detail = acquirer.Clip(a.Code), acquirer.Clip(a.Detail)
+	return a
 }
 
 // end writes up what was learnt, with the mechanism of ours that kept from trying further, if any did.
@@ -87,8 +107,8 @@ func (s *Service) end(name string, n int, known belief, report resilience.Report
 	return e
 }
 
-// inquire asks an acquirer that forgets failures before anything is sent again. Only a capture that is
-// equal in amount proves anything this soon.
+// inquire asks an acquirer that forgets failures, where the same key may charge again. Only a capture that
+// is equal in amount proves anything this soon.
 func inquire(ctx context.Context, adapter acquirer.Acquirer, request acquirer.CaptureRequest, unclear acquirer.Answer) acquirer.Answer {
 	found := adapter.Lookup(ctx, request.Ref)
 	if found.Found == acquirer.FoundCaptured && found.Amount.Equal(request.Amount) && found.CaptureID != "" {
@@ -112,7 +132,7 @@ func verdict(a acquirer.Answer, capabilities acquirer.Capabilities) resilience.V
 	case acquirer.Refused:
 		v.Retry = true
 	case acquirer.InProgress:
-		v.Retry, v.RetryAfter = capabilities.DeduplicatesByKey, max(a.RetryAfter, inProgressWait)
+		v.Retry, v.RetryAfter = capabilities.RetriesUnclear(), max(a.RetryAfter, inProgressWait)
 	case acquirer.Unclear:
 		v.Retry, v.Outcome = capabilities.RetriesUnclear(), resilience.Ignored
 	}

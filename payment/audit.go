@@ -32,8 +32,13 @@ func appendAct(ctx context.Context, db postgres.DB, at time.Time, actor, action,
 // recentDecisions is a report over all merchants.
 const recentDecisions = `
 select r.merchant_id, r.charge_id, r.resolution_id, r.outcome, r.actor, r.reason, r.created_at
-  from resolutions r where r.evidence = 'operator' and r.created_at > @since
- order by r.created_at, r.merchant_id, r.resolution_id limit 1000`
+  from resolutions r
+ where r.evidence = 'operator' and r.created_at >= @since
+   and (r.created_at, r.merchant_id, r.charge_id, r.resolution_id) > (@since, @merchant, @charge, @resolution)
+ order by r.created_at, r.merchant_id, r.charge_id, r.resolution_id limit @limit`
+
+// decisionsBatch bounds what is read at once.
+const decisionsBatch = 500
 
 // actionResolve is an operator's resolution in the audit log.
 const actionResolve = "charge.resolve"
@@ -43,28 +48,43 @@ func (r *Resolver) auditDecision(ctx context.Context, chargeID string, e Resolut
 	return appendAct(ctx, r.pool, e.CreatedAt, e.Actor, actionResolve, chargeID, e.Outcome+": "+e.Reason, chargeID+":"+e.ID)
 }
 
-// CompleteAudit writes the audit rows that a crash kept from being written after the act.
+// decision is an operator's resolution and where it stands.
+type decision struct {
+	Merchant merchant.ID
+	ChargeID string
+	Resolution
+}
+
+// CompleteAudit writes the audit rows that a crash kept from being written after the act, for acts
+// since then.
 func (r *Resolver) CompleteAudit(ctx context.Context, since time.Time) error {
-	rows, err := r.pool.Query(ctx, recentDecisions, pgx.NamedArgs{"since": since})
+	last := decision{Merchant: -1, Resolution: Resolution{CreatedAt: since.UTC()}}
+	for {
+		decisions, err := r.decisionsAfter(ctx, last)
+		if err != nil {
+			return fmt.Errorf("read recent decisions: %w", err)
+		}
+		for _, d := range decisions {
+			if err := r.auditDecision(ctx, d.ChargeID, d.Resolution); err != nil {
+				return err
+			}
+		}
+		if len(decisions) < decisionsBatch {
+			return nil
+		}
+		last = decisions[len(decisions)-1]
+	}
+}
+
+func (r *Resolver) decisionsAfter(ctx context.Context, last decision) ([]decision, error) {
+	rows, err := r.pool.Query(ctx, recentDecisions, pgx.NamedArgs{
+		"since": last.CreatedAt, "merchant": last.Merchant, "charge": last.ChargeID, "resolution": last.ID, "limit": decisionsBatch,
+	})
 	if err != nil {
-		return fmt.Errorf("read recent decisions: %w", err)
+		return nil, err
 	}
-	type decision struct {
-		Merchant merchant.ID
-		ChargeID string
-		Resolution
-	}
-	decisions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d decision, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d decision, err error) {
 		err = row.Scan(&d.Merchant, &d.ChargeID, &d.ID, &d.Outcome, &d.Actor, &d.Reason, &d.CreatedAt)
 		return d, err
 	})
-	if err != nil {
-		return fmt.Errorf("read recent decisions: %w", err)
-	}
-	for _, d := range decisions {
-		if err := r.auditDecision(ctx, d.ChargeID, d.Resolution); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -27,14 +27,14 @@ func (s *Service) Charge(ctx context.Context, req Request) (Result, error) {
 	}
 	routes, err := s.routesFor(req)
 	if err != nil {
-		return Result{}, err
+		return s.refuse(ctx, req, err)
 	}
 	ctx, cancel := s.detach(ctx, req)
 	defer cancel()
 
 	routes, refused := admissible(ctx, routes)
 	if refused != nil {
-		return s.refuse(ctx, req, refused)
+		return s.refuse(ctx, req, &NotExecutedError{Rejection: refused})
 	}
 	charge := s.newCharge(req, routes[0].Name)
 	claimed, err := s.claim(ctx, req, &charge)
@@ -44,7 +44,7 @@ func (s *Service) Charge(ctx context.Context, req Request) (Result, error) {
 	if claimed.outcome == beginExists {
 		return s.answerExisting(ctx, req, claimed.record)
 	}
-	s.fault("claimed")
+	s.fault(faultClaimed)
 	last, fenced := s.askInOrder(ctx, routes, req.Priority, &charge, claimed.fence)
 	return s.conclude(ctx, charge, claimed.fence, last, fenced)
 }
@@ -88,16 +88,19 @@ func admissible(ctx context.Context, routes []Route) ([]Route, *resilience.Rejec
 	return open, nil
 }
 
-// refuse answers a request that cannot be begun: a key that is in use still gets its answer.
-func (s *Service) refuse(ctx context.Context, req Request, refused *resilience.Rejection) (Result, error) {
+// refuse answers a request that cannot be begun, for the reason given: a key that is in use still gets
+// its answer.
+func (s *Service) refuse(ctx context.Context, req Request, why error) (Result, error) {
 	// The caller may have left no time at all; looking the key up costs one read.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeMax)
 	defer cancel()
 	record, err := idempotency.Lookup(ctx, s.pool, req.Merchant.ID, req.Key)
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound):
-		s.observer.Rejected("", refused.Reason)
-		return Result{}, &NotExecutedError{Rejection: refused}
+		if refused, ok := errors.AsType[*NotExecutedError](why); ok {
+			s.observer.Rejected("", refused.Rejection.Reason)
+		}
+		return Result{}, why
 	case err != nil:
 		return Result{}, &UnavailableError{Cause: err}
 	}
@@ -125,7 +128,9 @@ func (s *Service) claim(ctx context.Context, req Request, charge *Charge) (claim
 		case beginClaimed:
 			return claimed, nil
 		case beginExists:
-			if claimed.chargeID == charge.ID { // an earlier try of ours was committed after all
+			// An earlier try of ours may have been committed after all. If a sweep has taken it over
+			// meanwhile it is not ours any more.
+			if claimed.chargeID == charge.ID && claimed.record.State == idempotency.InFlight {
 				claimed.outcome = beginClaimed
 			}
 			return claimed, nil
@@ -140,12 +145,13 @@ func (s *Service) claim(ctx context.Context, req Request, charge *Charge) (claim
 	return claim{}, &UnavailableError{Cause: fmt.Errorf("the key was claimed and freed %d times meanwhile", claimTries)}
 }
 
-// begin runs T1 once. If its commit is in doubt it runs once more: it then finds its own row.
+// begin runs T1 once. If its commit is in doubt it runs once more: it then finds its own row. The loser
+// of a deadlock runs once more, too.
 func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.storeMax)
 	defer cancel()
 	claimed, err := begin(ctx, s.pool, charge, fingerprint, s.lease)
-	if err != nil && !postgres.NotWritten(err) && ctx.Err() == nil {
+	if mayRunAgain(ctx, err) {
 		claimed, err = begin(ctx, s.pool, charge, fingerprint, s.lease)
 	}
 	if postgres.Rejected(err) {
@@ -175,27 +181,27 @@ func (s *Service) askInOrder(ctx context.Context, routes []Route, priority resil
 		if !ours {
 			return last, true
 		}
-		s.fault("failed_over")
+		s.fault(faultFailedOver)
 	}
 	return last, false
 }
 
-// failOver commits the next attempt. If the commit is in doubt it looks whether it was made.
+// failOver commits the next attempt. If the commit is in doubt it runs once more: it then finds its own row.
 func (s *Service) failOver(ctx context.Context, charge Charge, fence int64, last ending, next string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeMax)
 	defer cancel()
-	ours, err := failOver(ctx, s.pool, charge, fence, last, next, s.moment())
-	if err == nil || postgres.NotWritten(err) {
-		return ours, err
+	now := s.moment()
+	ours, err := failOver(ctx, s.pool, charge, fence, last, next, now)
+	if mayRunAgain(ctx, err) {
+		ours, err = failOver(ctx, s.pool, charge, fence, last, next, now)
 	}
-	tried, readErr := attempts(ctx, s.pool, charge.Merchant, charge.ID)
-	if readErr != nil {
-		return false, errors.Join(err, readErr)
-	}
-	if len(tried) == last.n+1 && tried[last.n].State == string(ClassStarted) {
-		return true, nil
-	}
-	return false, err
+	return ours, err
+}
+
+// mayRunAgain reports a write whose commit is in doubt, or that lost a deadlock. Every write of the path
+// recognises what an earlier run of it has written.
+func mayRunAgain(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && (!postgres.NotWritten(err) || postgres.IsDeadlock(err))
 }
 
 // conclude turns what the last attempt proved into the charge's outcome, and writes it down.
@@ -217,7 +223,7 @@ func (s *Service) conclude(ctx context.Context, charge Charge, fence int64, last
 			return s.unwritten(charge, err), nil
 		}
 	}
-	s.fault("finished")
+	s.fault(faultFinished)
 	switch outcome {
 	case finishFenced:
 		return s.lateAnswer(ctx, charge, last)
@@ -242,7 +248,9 @@ func answer(charge Charge, frozen idempotency.Response, asked time.Duration) Res
 	case Unknown:
 		result.RetryAfter = unknownRetryAfter
 	case Failed:
-		result.RetryAfter = max(asked, failedRetryAfter)
+		if charge.Reason != string(acquirer.Rejected) { // what was wrong with it stays wrong
+			result.RetryAfter = max(asked, failedRetryAfter)
+		}
 	}
 	return result
 }
@@ -304,7 +312,7 @@ func (s *Service) lateAnswer(ctx context.Context, charge Charge, last ending) (R
 	evidence := Resolution{
 		ID: fmt.Sprintf("late_answer:%d", last.n), Evidence: LateAnswer, Outcome: OutcomeNone,
 		Acquirer: charge.Acquirer, CaptureID: charge.CaptureID, Actor: "the process that made the call",
-		Reason: fmt.Sprintf("The answer (%s) came after the lease was taken over. %s", last.class, charge.Detail),
+		Reason: fmt.Sprintf("The answer (%s) came after the lease was taken over. %s", last.class, acquirer.Clip(charge.Detail)),
 	}
 	switch charge.Status {
 	case Captured:
@@ -317,9 +325,11 @@ func (s *Service) lateAnswer(ctx context.Context, charge Charge, last ending) (R
 		return s.unwritten(charge, err), nil
 	}
 	s.observer.ChargeEnded(now.Status, now.Reason)
-	if !now.Status.Terminal() {
+	// It may have been written down after all, and then it is answered as it stands. Else it was unknown
+	// for a moment, so that its answer is frozen even if it failed.
+	if !now.Status.Terminal() || (now.Status != Captured && now.Evidence == "") {
 		return answer(now, idempotency.Response{}, 0), nil
 	}
-	frozen := s.render(now) // it was unknown for a moment, so its answer is frozen even if it failed
+	frozen := s.render(now)
 	return Result{Charge: now, Frozen: &frozen}, nil
 }

@@ -82,5 +82,7 @@ func (s *Service) freed(ctx context.Context, req Request, before idempotency.Rec
 	if err != nil {
 		return Result{}, &UnavailableError{Cause: err}
 	}
-	return Result{Charge: charge, Replayed: true}, nil
+	result := answer(charge, idempotency.Response{}, 0)
+	result.Replayed = true
+	return result, nil
 }

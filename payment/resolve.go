@@ -99,7 +99,7 @@ func (r *Resolver) Resolve(ctx context.Context, m merchant.ID, chargeID string, 
 	if err != nil {
 		return Charge{}, err
 	}
-	r.fault("resolved")
+	r.fault(faultResolved)
 	if resolved != nil {
 		return charge, resolved
 	}
@@ -181,7 +181,7 @@ func (r *Resolver) apply(ctx context.Context, tx pgx.Tx, c Charge, e Resolution)
 	if tag.RowsAffected() != 1 {
 		return Charge{}, fmt.Errorf("close charge %s: it is not unknown though its row is locked", c.ID)
 	}
-	r.fault("resolve_charge_written")
+	r.fault(faultResolveCharge)
 	e.Applied = true
 	if err := insertEvidence(ctx, tx, c, e); err != nil {
 		return Charge{}, err
@@ -198,7 +198,7 @@ func (r *Resolver) apply(ctx context.Context, tx pgx.Tx, c Charge, e Resolution)
 	if !frozen {
 		return Charge{}, fmt.Errorf("charge %s is unknown but its key is not: run reconcile verify", c.ID)
 	}
-	r.fault("resolve_key_written")
+	r.fault(faultResolveKey)
 	return c, addEvent(ctx, tx, c.Merchant, c.ID, "resolved", c.UpdatedAt)
 }
 

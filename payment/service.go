@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"time"
 
@@ -57,6 +58,8 @@ type Service struct {
 	storeMax time.Duration
 }
 
+var acquirerName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
+
 // New makes a Service, or says what is wrong with c.
 func New(c Config) (*Service, error) {
 	var problems []error
@@ -68,6 +71,10 @@ func New(c Config) (*Service, error) {
 	}
 	names := map[string]bool{}
 	for _, route := range c.Routes {
+		// The name is part of ledger accounts: a capture under another kind of name could not be posted.
+		if !acquirerName.MatchString(route.Name) {
+			problems = append(problems, fmt.Errorf("acquirer name %q: use 1 to 40 of a-z, 0-9, - and _", route.Name))
+		}
 		if names[route.Name] {
 			problems = append(problems, fmt.Errorf("acquirer %q is configured twice", route.Name))
 		}

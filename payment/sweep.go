@@ -72,7 +72,7 @@ func (r *Resolver) sweepOne(ctx context.Context, item idempotency.Abandoned) (ta
 		if err != nil || !taken {
 			return err
 		}
-		r.fault("sweep_key_taken")
+		r.fault(faultSweepKey)
 		tag, err := tx.Exec(ctx, abandonCharge, args)
 		if err != nil {
 			return fmt.Errorf("mark charge %s unknown: %w", item.ChargeID, err)
