@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,7 +81,9 @@ func or[T comparable](value, fallback T) T {
 	return value
 }
 
-func (c Config) validate() error {
+// Validate names every setting that cannot be.
+func (c Config) Validate() error {
+	c = c.withDefaults()
 	var errs []error
 	for name, negative := range map[string]bool{
 		"BookMax":           c.BookMax < 0,
@@ -97,6 +101,7 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("simulator: %s is out of range", name))
 		}
 	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	for name, value := range map[string]string{"Name": c.Name, "Account": c.Account} {
 		if !plainName(value) {
 			errs = append(errs, fmt.Errorf("simulator: %s %q: use 1 to 32 letters, digits, - and _", name, value))
@@ -140,7 +145,7 @@ type Sim struct {
 // New opens the book and starts an acquirer.
 func New(cfg Config) (*Sim, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	b, err := openBook(cfg)
