@@ -1,12 +1,14 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"paymentsd/idempotency"
 	"paymentsd/internal/postgres"
 	"paymentsd/merchant"
 )
@@ -107,35 +109,142 @@ func (r *Resolver) CapturedCharges(ctx context.Context, m merchant.ID, after str
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[CapturedCharge])
 }
 
-// A captured charge has a key that is done; the key of one that is declined or failed for certain is
-// free again or a newer charge's; an unknown's is unknown, a running one's in flight. A charge that
-// was unknown and is closed as failed keeps its key, done. A key names a charge of its own.
-const inconsistentKeys = `
-select k.charge_id, 'key ' || k.state || ' names no charge' as what
-  from idempotency_keys k
- where k.merchant_id = @merchant
-   and not exists (select 1 from charges c where c.merchant_id = @merchant and c.charge_id = k.charge_id and c.idempotency_key = k.key)
-union all
-select c.charge_id, 'charge ' || c.status || ' with key ' || coalesce(k.state, 'missing')
+const chargesToVerify = `
+select c.charge_id, c.idempotency_key, c.status, c.evidence is not null
   from charges c
-  left join idempotency_keys k on k.merchant_id = @merchant and k.key = c.idempotency_key and k.charge_id = c.charge_id
- where c.merchant_id = @merchant
-   and case when c.status = 'captured' or (c.status = 'failed' and c.evidence is not null) then k.state is distinct from 'done'
-            when c.status = 'unknown' then k.state is distinct from 'unknown'
-            when c.status in ('pending', 'queued') then k.state is distinct from 'in_flight'
-            else k.state is not null end
- order by 1, 2 limit @limit`
+ where c.merchant_id = @merchant and c.charge_id > @after order by c.charge_id limit @limit`
+
+const chargesNamed = `
+select c.charge_id, c.idempotency_key, c.status, c.evidence is not null
+  from charges c where c.merchant_id = @merchant and c.charge_id = any(@charges)`
+
+// keyedCharge is a charge as its key has to fit it.
+type keyedCharge struct {
+	ID       string
+	Key      string
+	Status   Status
+	Resolved bool // it was unknown once
+}
+
+// keyState is the state that the key of the charge must have; free if it must not be the charge's.
+//
+// A captured charge has a key that is done, and so has one that was unknown and is closed as failed; an
+// unknown's is unknown, a running one's in flight. The key of a charge that was declined or failed
+// for certain is free again, or a newer charge's.
+func (c keyedCharge) keyState() (state idempotency.State, free bool) {
+	switch {
+	case c.Status == Captured, c.Status == Failed && c.Resolved:
+		return idempotency.Done, false
+	case c.Status == Unknown:
+		return idempotency.Unknown, false
+	case c.Status == Pending, c.Status == Queued:
+		return idempotency.InFlight, false
+	}
+	return "", true
+}
 
 // KeyFault is a key and a charge that do not fit together.
 type KeyFault struct{ ChargeID, What string }
 
-// VerifyKeys finds keys and charges of a merchant that contradict each other; none in sound tables.
-func (r *Resolver) VerifyKeys(ctx context.Context, m merchant.ID, limit int) ([]KeyFault, error) {
-	rows, err := r.pool.Query(ctx, inconsistentKeys, pgx.NamedArgs{"merchant": m, "limit": limit})
+// verifyAtOnce is how many keys or charges are held at a time.
+const verifyAtOnce = 1000
+
+// VerifyKeys finds keys and charges of a merchant that contradict each other; none in sound tables. It
+// reads pages, not one moment: what changed in between is looked at again before it is called a fault.
+func (r *Resolver) VerifyKeys(ctx context.Context, m merchant.ID) (looked int64, faults []KeyFault, err error) {
+	for after := ""; ; {
+		charges, err := r.keyedCharges(ctx, chargesToVerify, pgx.NamedArgs{"merchant": m, "after": after, "limit": verifyAtOnce})
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(charges) == 0 {
+			break
+		}
+		looked += int64(len(charges))
+		found, err := r.unfit(ctx, m, charges)
+		if err != nil {
+			return 0, nil, err
+		}
+		faults, after = append(faults, found...), charges[len(charges)-1].ID
+	}
+	orphans, err := r.orphanedKeys(ctx, m)
+	return looked, append(faults, orphans...), err
+}
+
+func (r *Resolver) keyedCharges(ctx context.Context, sql string, args pgx.NamedArgs) ([]keyedCharge, error) {
+	rows, err := r.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("verify the keys: %w", err)
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[KeyFault])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[keyedCharge])
+}
+
+// unfit holds charges against their keys, and those that do not fit once more by themselves.
+func (r *Resolver) unfit(ctx context.Context, m merchant.ID, charges []keyedCharge) ([]KeyFault, error) {
+	faults, err := r.compareKeys(ctx, m, charges)
+	if err != nil || len(faults) == 0 {
+		return nil, err
+	}
+	ids := make([]string, len(faults))
+	for i, f := range faults {
+		ids[i] = f.ChargeID
+	}
+	again, err := r.keyedCharges(ctx, chargesNamed, pgx.NamedArgs{"merchant": m, "charges": ids})
+	if err != nil {
+		return nil, err
+	}
+	return r.compareKeys(ctx, m, again)
+}
+
+func (r *Resolver) compareKeys(ctx context.Context, m merchant.ID, charges []keyedCharge) (faults []KeyFault, err error) {
+	names := make([]string, len(charges))
+	for i, c := range charges {
+		names[i] = c.Key
+	}
+	held, err := idempotency.Named(ctx, r.pool, m, names)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]idempotency.State{} // by charge
+	for _, k := range held {
+		states[k.ChargeID] = k.State
+	}
+	for _, c := range charges {
+		state, has := states[c.ID]
+		want, free := c.keyState()
+		if has == free || state != want {
+			faults = append(faults, KeyFault{c.ID, fmt.Sprintf("charge %s with key %s", c.Status, cmp.Or(string(state), "missing"))})
+		}
+	}
+	return faults, nil
+}
+
+// orphanedKeys finds keys that name no charge of theirs.
+func (r *Resolver) orphanedKeys(ctx context.Context, m merchant.ID) (faults []KeyFault, err error) {
+	for after := ""; ; {
+		keys, err := idempotency.List(ctx, r.pool, m, after, verifyAtOnce)
+		if err != nil || len(keys) == 0 {
+			return faults, err
+		}
+		ids := make([]string, len(keys))
+		for i, k := range keys {
+			ids[i] = k.ChargeID
+		}
+		charges, err := r.keyedCharges(ctx, chargesNamed, pgx.NamedArgs{"merchant": m, "charges": ids})
+		if err != nil {
+			return nil, err
+		}
+		keyOf := map[string]string{}
+		for _, c := range charges {
+			keyOf[c.ID] = c.Key
+		}
+		for _, k := range keys {
+			if name, ok := keyOf[k.ChargeID]; !ok || name != k.Key {
+				faults = append(faults, KeyFault{k.ChargeID, fmt.Sprintf("a key that is %s names no charge of its own", k.State)})
+			}
+		}
+		after = keys[len(keys)-1].Key
+	}
 }
 
 // Each row's hash is over the hash before it, and the numbers have no gap.

@@ -286,11 +286,11 @@ func (v *verifying) postedLines(ctx context.Context, m merchant.ID, claims []cla
 }
 
 func (v *verifying) keysOf(ctx context.Context, m merchant.ID) error {
-	faults, err := v.Resolver.VerifyKeys(ctx, m, samplesMax+1)
+	looked, faults, err := v.Resolver.VerifyKeys(ctx, m)
 	if err != nil {
 		return err
 	}
-	v.keys.Looked++
+	v.keys.Looked += looked
 	for _, f := range faults {
 		v.keys.fault("%s: %s", f.ChargeID, f.What)
 	}

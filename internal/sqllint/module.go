@@ -22,7 +22,7 @@ func OurSchema() Schema {
 			"recon_runs":            "reconcile",
 			"recon_exceptions":      "reconcile",
 			"recon_notes":           "reconcile",
-			"audit_log":             "audit",
+			"audit_log":             "payment",
 		},
 		Tenant: []string{
 			"merchants", "idempotency_keys", "idempotency_responses", "charges", "attempts", "resolutions",
