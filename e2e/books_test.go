@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"testing"
-
 	"github.com/jackc/pgx/v5"
 
 	"paymentsd/acquirer/sim"
@@ -138,11 +136,11 @@ func (w *world) balanced() {
 }
 
 // only is the one charge of a world in which one was asked for.
-func (w *world) only(t *testing.T) row {
-	t.Helper()
+func (w *world) only() row {
+	w.t.Helper()
 	all := w.rows()
 	if len(all) != 1 {
-		t.Fatalf("%d charges, want one: %+v", len(all), all)
+		w.t.Fatalf("%d charges, want one: %+v", len(all), all)
 	}
 	return all[0]
 }

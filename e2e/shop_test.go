@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -61,14 +61,20 @@ func (s *shop) post(ctx context.Context, key string, o order) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/charges", bytes.NewReader(body))
+	return s.postJSON(ctx, "/v1/charges", key, string(body))
+}
+
+func (s *shop) postJSON(ctx context.Context, path, key, body string) (reply, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
 	}
-	// An Idempotency-Key lets net/http send the request again by itself; here every send has to be ours.
-	request.GetBody = nil
-	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Idempotency-Key", key)
+		// With a key net/http would send the request again by itself; here every send has to be ours.
+		request.GetBody = nil
+	}
 	return s.send(request)
 }
 
