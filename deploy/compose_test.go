@@ -3,6 +3,8 @@
 package deploy_test
 
 import (
+	"bufio"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -114,9 +116,9 @@ func TestComposeStartsInOrder(t *testing.T) {
 
 func TestComposeEnvironmentIsWhatTheCommandsRead(t *testing.T) {
 	t.Parallel()
-	known := environmentOf(t, "paymentsd")
-	if len(known) < 4 {
-		t.Fatalf("only %v found in cmd/paymentsd", known)
+	reads := map[string][]string{"paymentsd": environmentOf(t, "paymentsd"), "reconcile": environmentOf(t, "reconcile"), "acquirersim": nil}
+	if len(reads["paymentsd"]) < 4 || len(reads["reconcile"]) < 1 {
+		t.Fatalf("only %v found in the commands", reads)
 	}
 	p := load(t)
 	for name, s := range p.Services {
@@ -124,8 +126,8 @@ func TestComposeEnvironmentIsWhatTheCommandsRead(t *testing.T) {
 			continue
 		}
 		for variable := range s.Environment {
-			if !slices.Contains(known, variable) {
-				t.Errorf("%s sets %s, which no command reads (they read %v)", name, variable, known)
+			if known := reads[program(s)]; !slices.Contains(known, variable) {
+				t.Errorf("%s sets %s, which %s does not read (it reads %v)", name, variable, program(s), known)
 			}
 		}
 	}
@@ -140,6 +142,14 @@ func TestComposeEnvironmentIsWhatTheCommandsRead(t *testing.T) {
 			t.Errorf("%s and %s are configured differently", s.Name, rs[0].Name)
 		}
 	}
+}
+
+// program is the command of ours that a service runs.
+func program(s types.ServiceConfig) string {
+	if len(s.Entrypoint) > 0 {
+		return s.Entrypoint[0]
+	}
+	return "paymentsd" // the image's own
 }
 
 // environmentOf finds the names in the env tags of a command's flags.
@@ -203,6 +213,38 @@ func TestGatewayAcceptsTheComposeConfiguration(t *testing.T) {
 	}
 }
 
+func TestSimulatorsRunAsTheComposeFileSays(t *testing.T) {
+	t.Parallel()
+	p, simulator := load(t), build(t, "acquirersim")
+	for _, name := range []string{"north", "south"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := p.Services[name]
+			args := slices.Clone(s.Command)
+			at := slices.Index(args, "--addr") + 1
+			if program(s) != "acquirersim" || at == 0 || args[at] != "0.0.0.0:9090" {
+				t.Fatalf("%s runs %v %v", name, s.Entrypoint, args)
+			}
+			args[at] = "127.0.0.1:0"
+			cmd := exec.CommandContext(t.Context(), simulator, args...)
+			stdout, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(stdout).ReadString('\n')
+			if err != nil || !strings.HasPrefix(line, "acquirer "+name+" at http://127.0.0.1:") {
+				t.Errorf("it says %q, %v", line, err)
+			}
+			if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
+				t.Errorf("it does not stop in order: %v", err)
+			}
+		})
+	}
+}
+
 func TestAddressesNameServices(t *testing.T) {
 	t.Parallel()
 	p := load(t)
@@ -261,10 +303,10 @@ func TestDockerfileHoldsEveryCommandThatIsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	dockerfile := string(b)
-	commands := map[string]bool{"paymentsd": true}
+	commands := map[string]bool{}
 	for _, s := range load(t).Services {
-		if s.Image == "paymentsd" && len(s.Entrypoint) > 0 {
-			commands[s.Entrypoint[0]] = true
+		if s.Image == "paymentsd" {
+			commands[program(s)] = true
 		}
 	}
 	for _, command := range slices.Sorted(maps.Keys(commands)) {
