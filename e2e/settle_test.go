@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
+	"paymentsd/acquirer/sim"
 	"paymentsd/api"
 	"paymentsd/merchant"
 	"paymentsd/payment"
@@ -23,6 +25,9 @@ const pastCutoff = 30 * 24 * time.Hour
 // and is reported.
 func (w *world) settle() {
 	w.t.Helper()
+	until(w.t, "an acquirer still has something pending", func() bool {
+		return !slices.ContainsFunc(append(w.north.Captures(), w.south.Captures()...), func(r sim.Record) bool { return r.Status == sim.StatusPending })
+	})
 	resolver := payment.NewResolver(payment.ResolverConfig{Pool: w.pool, Render: api.Render, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	r := reconcile.New(reconcile.Config{
 		Pool: w.pool, Resolver: resolver, Merchants: merchant.NewStore(w.pool, time.Now), Now: time.Now, Log: slog.New(slog.DiscardHandler),
