@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"paymentsd/idempotency"
@@ -85,13 +86,25 @@ func describe(err error) (problem, time.Duration) {
 	if e, ok := errors.AsType[*quarantinedError](err); ok {
 		p.Reason, p.Detail = e.file.Class, fmt.Sprintf("File %s is kept in quarantine: %s. %s", e.file.ID, e.file.Reason, p.Detail)
 	}
-	if errors.Is(err, idempotency.ErrKeyMissing) || errors.Is(err, idempotency.ErrKeyMalformed) {
+	if errors.Is(err, payment.ErrEvidenceConflict) {
+		p.Detail = withoutCardNumbers(sentence(err)) + " " + p.Detail
+	}
+	if errors.Is(err, idempotency.ErrKeyMissing) {
+		p.Errors = []fieldError{{Header: headerKey, Code: "required", Detail: "is missing"}}
+	}
+	if errors.Is(err, idempotency.ErrKeyMalformed) {
 		p.Errors = []fieldError{{Header: headerKey, Code: "invalid", Detail: err.Error()}}
 	}
 	if errors.Is(err, payment.ErrAmount) {
 		p.Errors = []fieldError{{Field: "amount", Code: "not_supported", Detail: p.Detail}}
 	}
 	return p, wait
+}
+
+// sentence makes an error's text fit to stand before others.
+func sentence(err error) string {
+	text := err.Error()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
 func whoWasFaster(e *payment.ResolvedError) string {
@@ -181,9 +194,9 @@ func writeList[S, T any](w http.ResponseWriter, items []S, hasMore bool, view fu
 // timestamp is RFC 3339 with microseconds, in UTC: what Postgres keeps, and it sorts as text.
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
-// optionalTime is empty for the zero time.
+// optionalTime is empty for the zero time, and for 1970, which some stores have in its place.
 func optionalTime(t time.Time) string {
-	if t.IsZero() {
+	if t.IsZero() || t.Unix() == 0 {
 		return ""
 	}
 	return timestamp(t)

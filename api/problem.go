@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"paymentsd/idempotency"
+	"paymentsd/ledger"
 	"paymentsd/merchant"
 	"paymentsd/payment"
 	"paymentsd/reconcile"
@@ -59,7 +60,7 @@ func rules() []rule {
 			"A header cannot be read", "Correct the header that errors[] names, or leave it out."},
 		{codeParameterInvalid, http.StatusBadRequest, false, refusedAs(codeParameterInvalid),
 			"A query parameter cannot be used", "Correct the parameter that errors[] names, or leave it out."},
-		{"cursor_invalid", http.StatusBadRequest, false, anyOf(is(payment.ErrInvalidCursor), is(reconcile.ErrInvalidCursor)),
+		{"cursor_invalid", http.StatusBadRequest, false, anyOf(is(payment.ErrInvalidCursor), is(ledger.ErrInvalidCursor), is(reconcile.ErrInvalidCursor)),
 			"The cursor is not one of ours", "Send the id of the last element of the page before as starting_after, or leave it out."},
 		{"idempotency_key_missing", http.StatusBadRequest, false, is(idempotency.ErrKeyMissing),
 			"The Idempotency-Key header is missing", "Make one key per intended payment, keep it, and send it with every try."},
@@ -92,7 +93,7 @@ func rules() []rule {
 		{"reference_has_open_charge", http.StatusConflict, false, is(payment.ErrReferenceOpen),
 			"Another charge of this reference is open", "Wait until the charge that charge_id names has an outcome. If the customer really pays twice, send allow_concurrent: true."},
 		{"charge_already_resolved", http.StatusConflict, false, is(payment.ErrNotUnknown),
-			"The charge is not unknown", "Nothing was changed by this request, your evidence was noted."},
+			"The charge is not unknown", "This request changed nothing. If you know better, compare both at the acquirer: a terminal state is never left."},
 		{"evidence_conflict", http.StatusConflict, false, is(payment.ErrEvidenceConflict),
 			"The evidence does not fit the charge", "Compare acquirer, amount and currency with the charge and its attempts."},
 		{"exception_already_closed", http.StatusConflict, false, is(reconcile.ErrClosed),

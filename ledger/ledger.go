@@ -15,8 +15,12 @@ import (
 	"paymentsd/money"
 )
 
-// ErrConflict means that another movement was posted under the same transfer ID.
-var ErrConflict = errors.New("the transfer was posted already with other content")
+var (
+	// ErrConflict means that another movement was posted under the same transfer ID.
+	ErrConflict = errors.New("the transfer was posted already with other content")
+	// ErrInvalidCursor means that a page is to start after what is no transfer of the merchant.
+	ErrInvalidCursor = errors.New("the cursor is not one of ours")
+)
 
 // Account is one account in a merchant's books.
 type Account string

@@ -106,7 +106,11 @@ select t.transfer_id, coalesce(t.charge_id, ''), t.kind, t.debit_account, t.cred
         (select a.posted_at, a.transfer_id from ledger_transfers a where a.merchant_id = @merchant and a.transfer_id = @after))
  order by t.posted_at desc, t.transfer_id desc limit @limit`
 
-// Transfers lists a merchant's transfers, newest first, and says whether there are more.
+const transferExists = `
+select exists (select 1 from ledger_transfers t where t.merchant_id = @merchant and t.transfer_id = @after)`
+
+// Transfers lists a merchant's transfers, newest first, and says whether there are more. A cursor that
+// names no transfer of the merchant is ErrInvalidCursor.
 func Transfers(ctx context.Context, db postgres.DB, m merchant.ID, q Query) ([]Transfer, bool, error) {
 	rows, err := db.Query(ctx, listTransfers, pgx.NamedArgs{
 		"merchant": m, "charge": q.ChargeID, "account": q.Account, "after": q.StartingAfter, "limit": q.Limit + 1,
@@ -117,6 +121,16 @@ func Transfers(ctx context.Context, db postgres.DB, m merchant.ID, q Query) ([]T
 	transfers, err := pgx.CollectRows(rows, scanTransfer)
 	if err != nil {
 		return nil, false, fmt.Errorf("list transfers: %w", err)
+	}
+	if len(transfers) == 0 && q.StartingAfter != "" { // the last page, or no cursor of ours?
+		var exists bool
+		err := db.QueryRow(ctx, transferExists, pgx.NamedArgs{"merchant": m, "after": q.StartingAfter}).Scan(&exists)
+		if err != nil {
+			return nil, false, fmt.Errorf("check the cursor: %w", err)
+		}
+		if !exists {
+			return nil, false, fmt.Errorf("%w: %.40q", ErrInvalidCursor, q.StartingAfter)
+		}
 	}
 	if len(transfers) > q.Limit {
 		return transfers[:q.Limit], true, nil
