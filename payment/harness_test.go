@@ -10,29 +10,30 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"paymentsd/acquirer"
 	"paymentsd/idempotency"
 	"paymentsd/internal/pgtest"
+	"paymentsd/internal/postgres"
 	"paymentsd/ledger"
 	"paymentsd/merchant"
 	"paymentsd/money"
 	"paymentsd/resilience"
 )
 
-// shop is a Service on a database of its own, with a merchant routed to its acquirers in order.
+// books is a migrated database, seen from outside. Tests share one where they can: each has its own merchant.
+type books struct {
+	db    *pgtest.DB
+	owner *pgxpool.Pool
+}
+
+// shop is a Service on some books, with a merchant routed to its acquirers in order.
 type shop struct {
 	*Service
 	*books
+	t        *testing.T
 	merchant merchant.Merchant
-}
-
-// books is the database behind a shop, seen from outside.
-type books struct {
-	t     *testing.T
-	db    *pgtest.DB
-	owner *pgx.Conn
 }
 
 // named is an acquirer and the policies under which it is called.
@@ -79,12 +80,18 @@ func frozenAs(c Charge) idempotency.Response {
 func openBooks(t *testing.T) *books {
 	t.Helper()
 	db := pgtest.New(t)
-	return &books{t: t, db: db, owner: db.Owner()}
+	owner, err := postgres.Open(t.Context(), postgres.Config{URL: db.OwnerURL(), MaxConns: 4, Name: "the test itself"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(owner.Close)
+	return &books{db: db, owner: owner}
 }
 
 // opening changes the Config of a shop before it opens.
 type opening func(*Config)
 
+// openShop opens a Service on books of its own.
 func openShop(t *testing.T, acquirers []named, changes ...opening) *shop {
 	t.Helper()
 	return openBooks(t).shop(t, acquirers, changes...)
@@ -113,7 +120,7 @@ func (b *books) shop(t *testing.T, acquirers []named, changes ...opening) *shop 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &shop{Service: service, books: b, merchant: m}
+	return &shop{Service: service, books: b, t: t, merchant: m}
 }
 
 // request is a POST under key, for an order of the same name.
@@ -153,61 +160,60 @@ func refusal[E error](s *shop, req Request) E {
 	return refused
 }
 
-func (b *books) count(sql string, args ...any) int {
-	b.t.Helper()
+func (s *shop) count(sql string, args ...any) int {
+	s.t.Helper()
 	var n int
-	if err := b.owner.QueryRow(context.WithoutCancel(b.t.Context()), sql, args...).Scan(&n); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
+	if err := s.owner.QueryRow(s.t.Context(), sql, args...).Scan(&n); err != nil {
+		s.t.Fatalf("%s: %v", sql, err)
 	}
 	return n
 }
 
-func (b *books) exec(sql string, args ...any) {
-	b.t.Helper()
-	if _, err := b.owner.Exec(b.t.Context(), sql, args...); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
+func (s *shop) exec(sql string, args ...any) {
+	s.t.Helper()
+	if _, err := s.owner.Exec(s.t.Context(), sql, args...); err != nil {
+		s.t.Fatalf("%s: %v", sql, err)
 	}
 }
 
 // letLeasePass makes a key look as if its holder was lost long ago.
-func (b *books) letLeasePass(key string) {
-	b.t.Helper()
-	b.exec(`update idempotency_keys set lease_until = now() - interval '1 second' where key = $1 and state = 'in_flight'`, key)
+func (s *shop) letLeasePass(key string) {
+	s.t.Helper()
+	s.exec(`update idempotency_keys set lease_until = now() - interval '1 second' where merchant_id = $1 and key = $2 and state = 'in_flight'`, s.merchant.ID, key)
 }
 
-// wantRows checks how many rows of each kind the books hold.
-func (b *books) wantRows(keys, charges, attempts, transfers, events int) {
-	b.t.Helper()
-	got := [5]int{
-		b.count(`select count(*) from idempotency_keys`), b.count(`select count(*) from charges`),
-		b.count(`select count(*) from attempts`), b.count(`select count(*) from ledger_transfers`),
-		b.count(`select count(*) from outbox`),
+// wantRows checks how many rows of each kind the merchant has.
+func (s *shop) wantRows(keys, charges, attempts, transfers, events int) {
+	s.t.Helper()
+	got := [5]int{}
+	for i, table := range []string{"idempotency_keys", "charges", "attempts", "ledger_transfers", "outbox"} {
+		got[i] = s.count(`select count(*) from `+table+` where merchant_id = $1`, s.merchant.ID)
 	}
 	if want := [5]int{keys, charges, attempts, transfers, events}; got != want {
-		b.t.Errorf("keys, charges, attempts, transfers, events: %v, want %v", got, want)
+		s.t.Errorf("keys, charges, attempts, transfers, events: %v, want %v", got, want)
 	}
 }
 
 // wantBalanced checks that debits and credits are equal in every currency and that each captured
 // charge has its one transfer.
-func (b *books) wantBalanced() {
-	b.t.Helper()
-	sums, err := ledger.TrialBalance(b.t.Context(), b.owner)
+func (s *shop) wantBalanced() {
+	s.t.Helper()
+	sums, err := ledger.TrialBalance(s.t.Context(), s.owner)
 	if err != nil {
-		b.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, sum := range sums {
 		if !sum.Net().IsZero() {
-			b.t.Errorf("the trial balance of %s is %s", sum.Currency, sum.Net())
+			s.t.Errorf("the trial balance of %s is %s", sum.Currency, sum.Net())
 		}
 	}
-	if n := b.count(`
+	if n := s.count(`
 		select count(*) from charges c full join ledger_transfers t
 		    on t.merchant_id = c.merchant_id and t.charge_id = c.charge_id and t.kind = 'capture'
 		 where (coalesce(c.status, '') = 'captured') <> (t.transfer_id is not null)
 		    or t.amount <> c.amount or t.currency <> c.currency
 		    or t.debit_account <> 'acquirer_receivable:' || c.acquirer or t.credit_account <> 'merchant_payable'`); n != 0 {
-		b.t.Errorf("%d charges and transfers do not fit together", n)
+		s.t.Errorf("%d charges and transfers do not fit together", n)
 	}
 }
 
@@ -318,3 +324,105 @@ func wantCalls(t *testing.T, who string, s *script, want int) {
 }
 
 func asError[E error](err error) (E, bool) { return errors.AsType[E](err) }
+
+// panicIn is what an adapter with a fault does in its nth call.
+func panicIn(call int) func(int, context.Context) {
+	return func(n int, _ context.Context) {
+		if n == call {
+			panic("an adapter's fault")
+		}
+	}
+}
+
+// inAndOut tells when a call is inside the acquirer, and keeps it there until leave is closed.
+func inAndOut(inside chan<- struct{}, leave <-chan struct{}) func(int, context.Context) {
+	return func(int, context.Context) {
+		inside <- struct{}{}
+		<-leave
+	}
+}
+
+// chargeAside posts on another goroutine; what it returns waits for the result.
+func (s *shop) chargeAside(req Request) func() Result {
+	s.t.Helper()
+	type ended struct {
+		result Result
+		err    error
+	}
+	done := make(chan ended, 1)
+	go func() {
+		result, err := s.Charge(s.t.Context(), req)
+		done <- ended{result, err}
+	}()
+	return func() Result {
+		s.t.Helper()
+		select {
+		case e := <-done:
+			if e.err != nil {
+				s.t.Fatalf("charge %s: %v", req.Key, e.err)
+			}
+			return e.result
+		case <-time.After(30 * time.Second):
+			s.t.Fatalf("charge %s does not end", req.Key)
+		}
+		return Result{}
+	}
+}
+
+// withFault does something once, at a step of the path.
+func withFault(at string, do func()) opening {
+	once := sync.OnceFunc(do)
+	return func(c *Config) {
+		c.Fault = func(step string) {
+			if step == at {
+				once()
+			}
+		}
+	}
+}
+
+// killed posts and expects the work to end on the way, by runtime.Goexit, as if the process were lost.
+func (s *shop) killed(req Request) {
+	s.t.Helper()
+	var gone sync.WaitGroup
+	survived := false
+	gone.Go(func() {
+		_, _ = s.Charge(s.t.Context(), req)
+		survived = true
+	})
+	gone.Wait()
+	if survived {
+		s.t.Fatalf("charge %s survived, it should have been killed", req.Key)
+	}
+}
+
+// resolve applies evidence and expects it to be accepted.
+func (s *shop) resolve(c Charge, e Resolution) Charge {
+	s.t.Helper()
+	now, err := s.Resolve(s.t.Context(), c.Merchant, c.ID, e)
+	if err != nil {
+		s.t.Fatalf("resolve %s: %v", c.ID, err)
+	}
+	return now
+}
+
+// awaitSeconds waits for a condition, for some seconds at most.
+func (s *shop) awaitSeconds(met func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if met() {
+			return
+		}
+	}
+	s.t.Fatal("what the test waits for does not come")
+}
+
+// awaitWaiter waits until a statement of the service waits for a lock.
+func (s *shop) awaitWaiter(statement string) {
+	s.t.Helper()
+	s.awaitSeconds(func() bool {
+		return s.count(`
+			select count(*) from pg_stat_activity a
+			 where a.datname = current_database() and a.wait_event_type = 'Lock' and a.query like '%' || $1 || '%'`, statement) > 0
+	})
+}

@@ -39,10 +39,11 @@ func (s *Service) answerExisting(ctx context.Context, req Request, record idempo
 			return Result{}, &InFlightError{ChargeID: record.ChargeID, RetryAfter: inFlightRetryAfter}
 		case <-time.After(waitPoll):
 		}
-		var err error
-		if record, err = idempotency.Lookup(ctx, s.pool, req.Merchant.ID, req.Key); err != nil {
+		now, err := idempotency.Lookup(ctx, s.pool, req.Merchant.ID, req.Key)
+		if err != nil {
 			return s.freed(ctx, req, record, err)
 		}
+		record = now
 	}
 }
 
