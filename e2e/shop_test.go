@@ -14,6 +14,7 @@ import (
 // shop is a checkout backend: it posts charges to one service and reads the answers.
 type shop struct {
 	url, key string
+	prefer   string // the Prefer header, if any
 	client   *http.Client
 }
 
@@ -90,6 +91,9 @@ const replyMax = 1 << 20
 
 func (s *shop) send(request *http.Request) (reply, error) {
 	request.Header.Set("Authorization", "Bearer "+s.key)
+	if s.prefer != "" {
+		request.Header.Set("Prefer", s.prefer)
+	}
 	response, err := s.client.Do(request)
 	if err != nil {
 		return reply{}, err

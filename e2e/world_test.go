@@ -127,9 +127,12 @@ func (w *world) addMerchant() {
 	}
 }
 
+// requestTimeMax is the ladder's outermost time: a service that is told to stop ends within it.
+const requestTimeMax = 15 * time.Second
+
 func (w *world) yaml(o options) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "server: {request_time_max: 15s, database_conns: 8}\n")
+	fmt.Fprintf(&text, "server: {request_time_max: %v, database_conns: 8}\n", requestTimeMax)
 	fmt.Fprintf(&text, "charge: {budget: %v, store_time: %v, lease: %v, sweep: 200ms}\n", o.limits.budget, o.limits.storeTime, o.limits.lease)
 	fmt.Fprintf(&text, "acquirers:\n")
 	for _, a := range []struct{ name, url string }{{"north", w.north.url}, {"south", w.south.url}} {
