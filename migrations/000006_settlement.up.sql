@@ -122,7 +122,7 @@ create unique index claims_one_of_a_kind on settlement_claims (merchant_id, char
 create index claims_by_reference on settlement_claims (merchant_id, acq_ref);
 create index claims_to_examine on settlement_claims (merchant_id, acquirer, acq_ref)
   where state in ('new', 'waiting') or (state = 'withdrawn' and posted and not reversed);
-create index claims_unmatched on settlement_claims (merchant_id, acquirer, currency, gross) where state = 'unmatched';
+create index claims_of_no_charge on settlement_claims (merchant_id, acquirer, currency, gross) where state in ('new', 'unmatched');
 select distribute_table('settlement_claims');
 grant select, insert, update on settlement_claims to paymentsd_service;
 

@@ -98,9 +98,11 @@ select count(*) from settlement_lines l
          and exists (select 1 from settlement_files f where f.file_id = l.file_id and f.status = 'accepted'
                         and f.period_from < @to and f.period_to > @from)))`
 
+// Lines of the merchant that nobody has examined yet count, too: when all are, the charge is looked at
+// once more.
 const countRivalClaims = `
 select count(*) from settlement_claims c
- where c.merchant_id = @merchant and c.acquirer = any(@acquirers) and c.state = 'unmatched' and c.kind = 'capture'
+ where c.merchant_id = @merchant and c.acquirer = any(@acquirers) and c.state in ('new', 'unmatched') and c.kind = 'capture'
    and c.currency = @currency and c.gross = @amount and c.occurred_at >= @from and c.occurred_at < @to and c.acq_ref <> @ref`
 
 // absence reports whether the files of every acquirer that was tried are there, without a hole from the

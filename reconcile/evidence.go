@@ -16,9 +16,6 @@ import (
 // is nil if nothing adds up exactly: nothing is ever matched to within a tolerance.
 func (x *examination) pick(lines []int) (settled, spare []int) {
 	want := x.charge.Amount
-	if x.sum(lines).Equal(want) && x.hasCapture(lines) && !x.names2Captures(lines) {
-		return lines, nil
-	}
 	// One capture of several by their ids: that which we know, or which stood before, comes first.
 	for _, group := range x.byCapture(lines) {
 		if x.sum(group).Equal(want) && x.hasCapture(group) {
@@ -39,13 +36,6 @@ func (x *examination) pick(lines []int) (settled, spare []int) {
 
 func (x *examination) hasCapture(lines []int) bool {
 	return slices.ContainsFunc(lines, func(i int) bool { return x.claims[i].Kind == settlement.Capture })
-}
-
-// names2Captures reports whether a group of lines on its own is the charge already, so that the rest
-// needs an explanation even if it adds up to nothing.
-func (x *examination) names2Captures(lines []int) bool {
-	groups := x.byCapture(lines)
-	return len(groups) > 1 && slices.ContainsFunc(groups, func(g []int) bool { return x.sum(g).Equal(x.charge.Amount) })
 }
 
 // prefer orders lines: of the capture that we know, then what stood before, then as they come.

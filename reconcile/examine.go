@@ -168,15 +168,20 @@ func (x *examination) settle() {
 			x.capturedElsewhere(home, lines)
 			continue
 		}
+		if x.foreign(lines) {
+			continue
+		}
 		settled, spare := x.pick(lines)
-		switch {
-		case settled != nil:
-			home, x.settled = name, settled
-			x.taken = append(x.taken, settled...)
-			x.duplicates(spare)
-		case x.foreign(lines):
-		default:
+		if settled == nil {
 			x.mismatch(name, lines)
+			continue
+		}
+		home, x.settled = name, settled
+		x.taken = append(x.taken, settled...)
+		if x.sum(spare).Sign() == 0 { // taken back by the acquirer itself
+			x.taken = append(x.taken, spare...)
+		} else {
+			x.duplicates(spare)
 		}
 	}
 	if x.settled != nil && x.charge.Status == payment.Unknown {

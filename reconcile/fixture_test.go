@@ -3,10 +3,12 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,11 +53,11 @@ func newShop(t *testing.T) *shop {
 	t.Helper()
 	db := pgtest.New(t)
 	s := &shop{t: t, db: db, pool: db.Pool}
+	// Numbers and ids are the same in every test, so that two databases can be compared.
+	s.merchant = merchant.Merchant{ID: 4242, Name: "shop", Acquirers: []string{"north", "south"}, CreatedAt: monday}
+	s.exec(`insert into merchants (merchant_id, name, acquirers, created_at) values ($1, $2, $3, $4)`,
+		s.merchant.ID, s.merchant.Name, s.merchant.Acquirers, monday)
 	store := merchant.NewStore(db.Pool, func() time.Time { return monday })
-	var err error
-	if s.merchant, err = store.Create(t.Context(), "shop", []string{"north", "south"}); err != nil {
-		t.Fatal(err)
-	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	now := func() time.Time { return friday }
 	s.resolver = payment.NewResolver(payment.ResolverConfig{Pool: db.Pool, Render: render, Now: now, Log: log})
@@ -109,7 +111,7 @@ func (s *shop) charge(c spec) payment.Charge {
 		c.capture = fmt.Sprintf("cap_%d", s.n)
 	}
 	ctx, m, key := s.t.Context(), s.merchant.ID, "order-"+strconv.Itoa(s.n)
-	id, ref := payment.NewChargeID(m, c.at), payment.AcqRef(m, key, 0)
+	id, ref := fmt.Sprintf("ch_%s%010d%010d", m.Code(), c.at.Unix(), s.n), payment.AcqRef(m, key, 0)
 	s.exec(`select charge_begin_v1($1, $2, '1 minute', array[$3], array[$4::bytea], array[$5], array[0], array[$6], array[$7::text]::numeric[],
 		array[$8], array[null]::text[], array[false], array['tok_ok'], array[null]::text[], array[$9])`,
 		m, c.at, key, make([]byte, 33), id, ref, c.amount, c.currency, c.tried[0])
@@ -322,4 +324,25 @@ func text(t testing.TB, r Report) string {
 		}
 	}
 	return b.String()
+}
+
+// sealed puts raw lines into a whole file and gives it the sums and the trailer that it then needs: what
+// an acquirer with its own ideas of a line would send.
+func sealed(t testing.TB, whole []byte, extra string) []byte {
+	t.Helper()
+	var head, sums []string
+	lines := 0
+	for row := range strings.Lines(string(whole)) {
+		switch {
+		case strings.HasPrefix(row, "sum,"):
+			sums = append(sums, row)
+		case !strings.HasPrefix(row, "trailer,"):
+			head = append(head, row)
+			if strings.HasPrefix(row, "line,") {
+				lines++
+			}
+		}
+	}
+	body := strings.Join(head, "") + extra + strings.Join(sums, "")
+	return fmt.Appendf(nil, "%strailer,%d,%x\n", body, lines+strings.Count(extra, "line,"), sha256.Sum256([]byte(body)))
 }

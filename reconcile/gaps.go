@@ -63,9 +63,10 @@ func (r *Reconciler) recordGaps(ctx context.Context, acquirer string) error {
 	return r.record(ctx, []string{gapScope(acquirer)}, found, "the file has come")
 }
 
+// A file whose lines are not with their merchants yet covers nothing: the line in question may be in it.
 const listPeriods = `
 select f.account, f.family, f.period_from, f.period_to from settlement_files f
- where f.acquirer = @acquirer and f.status = 'accepted' order by f.account, f.period_from, f.family`
+ where f.acquirer = @acquirer and f.status = 'accepted' and f.claimed order by f.account, f.period_from, f.family`
 
 type period struct {
 	Account  string
@@ -96,7 +97,7 @@ func (r *Reconciler) coverage(ctx context.Context, db postgres.DB, acquirer stri
 // covers reports whether the files of every account cover [from, to) without a hole; if not, why.
 func (c coverage) covers(from, to time.Time) (bool, string) {
 	if len(c.periods) == 0 {
-		return false, "no file of " + c.acquirer
+		return false, "no examined file of " + c.acquirer
 	}
 	for account := range slices.Values(c.accounts()) {
 		reached := from

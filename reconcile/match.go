@@ -228,6 +228,7 @@ func (m *matching) conclude(ctx context.Context, s subject) (verdict, error) {
 		if v.resolve == nil {
 			return v, nil
 		}
+		m.Fault("charge_examined")
 		after, err := m.resolve(ctx, s, *v.resolve)
 		if err != nil {
 			return verdict{}, err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"paymentsd/internal/postgres"
 )
 
 // Feed is one settlement file to take in.
@@ -173,19 +175,27 @@ update recon_runs r
        exceptions = @exceptions, error = @error, finished_at = @now
  where r.run_id = @id`
 
-// endRun also notes the end of a run that was told to stop.
+// endTries is more than a pool has connections: after a restart of the database each of them fails once.
+const endTries = 20
+
+// endRun also notes the end of a run that was told to stop, or that lost its connections.
 func (r *Reconciler) endRun(ctx context.Context, run Run) error {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_, err := r.Pool.Exec(ctx, finishRun, pgx.NamedArgs{
+	args := pgx.NamedArgs{
 		"id": run.ID, "status": run.Status, "ids": run.FileIDs, "names": run.FileNames, "examined": run.Examined, "captured": run.Captured,
 		"failed": run.Failed, "exceptions": run.Exceptions, "error": run.Error, "now": run.FinishedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("note the end of the run: %w", err)
 	}
-	return nil
+	for try := 1; ; try++ {
+		_, err := r.Pool.Exec(ctx, finishRun, args)
+		if err == nil {
+			return nil
+		}
+		if try == endTries || ctx.Err() != nil || !postgres.Unavailable(err) {
+			return fmt.Errorf("note the end of the run: %w", err)
+		}
+	}
 }
 
 const runColumns = `r.run_id, r.acquirer, r.as_of, r.status, r.file_ids, r.file_names, r.examined, r.captured, r.failed, r.exceptions,
