@@ -105,6 +105,9 @@ func Remove(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	if err := dropDeadPointer(dir); err != nil {
+		return fmt.Errorf("embeddedpg: %w", err)
+	}
 	h, err := openHome(ctx, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return fmt.Errorf("embeddedpg: %w", err)

@@ -61,7 +61,7 @@ func (h *home) locate(ctx context.Context, log *slog.Logger) error {
 	if b, err := os.ReadFile(h.pointer()); err == nil {
 		h.path = strings.TrimSpace(string(b))
 		if _, err := os.Stat(h.path); err != nil {
-			return fmt.Errorf("the cluster of %s was in %s: %w; start over by deleting %s", h.dir, h.path, err, h.pointer())
+			return fmt.Errorf("the cluster of %s was in %s: %w; start over (--fresh, or delete %s)", h.dir, h.path, err, h.dir)
 		}
 	}
 	owner, err := ownerOf(h.path)
@@ -141,6 +141,18 @@ func (h *home) moveTo(ctx context.Context, log *slog.Logger) error {
 		return errors.Join(err, os.RemoveAll(h.path))
 	}
 	return nil
+}
+
+// dropDeadPointer forgets where the data was if it is there no more.
+func dropDeadPointer(dir string) error {
+	b, err := os.ReadFile(pointerOf(dir))
+	if err != nil {
+		return nil // none, or none that we may read: locating the data will tell
+	}
+	if _, err := os.Stat(strings.TrimSpace(string(b))); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Remove(pointerOf(dir))
 }
 
 func (h *home) discard(ctx context.Context, log *slog.Logger) error {

@@ -84,6 +84,22 @@ func TestPlace(t *testing.T) {
 			t.Error("the deleted data came back")
 		}
 	})
+	t.Run("data that has vanished from elsewhere is missed, until Remove", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := os.WriteFile(pointerOf(dir), []byte(filepath.Join(dir, "vanished")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(t.Context(), config(dir)); err == nil || !strings.Contains(err.Error(), "start over") {
+			t.Errorf("got %v", err)
+		}
+		if err := Remove(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(pointerOf(dir)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the pointer is still there (%v)", err)
+		}
+	})
 	t.Run("what others put in the other place is left alone", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "taken")
