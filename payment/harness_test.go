@@ -371,11 +371,11 @@ func (s *shop) chargeAside(req Request) func() Result {
 
 // withFault does something once, at a step of the path.
 func withFault(at string, do func()) opening {
-	once := sync.OnceFunc(do)
+	var once sync.Once
 	return func(c *Config) {
 		c.Fault = func(step string) {
 			if step == at {
-				once()
+				once.Do(do)
 			}
 		}
 	}
@@ -425,4 +425,14 @@ func (s *shop) awaitWaiter(statement string) {
 			select count(*) from pg_stat_activity a
 			 where a.datname = current_database() and a.wait_event_type = 'Lock' and a.query like '%' || $1 || '%'`, statement) > 0
 	})
+}
+
+// smallPool is a pool of the service's role with few connections.
+func (b *books) smallPool(t *testing.T, connections int32) (*pgxpool.Pool, error) {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: b.db.OwnerURL(), Role: postgres.ServiceRole, MaxConns: connections})
+	if err == nil {
+		t.Cleanup(pool.Close)
+	}
+	return pool, err
 }
