@@ -272,7 +272,8 @@ func concluded(charge Charge, last ending) Charge {
 	default:
 		charge.Status = Unknown
 	}
-	if charge.Reason == "" && (charge.Status == Failed || charge.Status == Unknown) {
+	// What is unknown is so because of an answer; who kept us from trying further stands in the detail.
+	if charge.Status == Unknown || (charge.Status == Failed && charge.Reason == "") {
 		charge.Reason = string(last.class)
 	}
 	return charge

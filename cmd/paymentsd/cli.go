@@ -138,7 +138,7 @@ func (c *merchantCreate) Run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "%d\n", m.ID)
+	fmt.Fprintln(p.stdout, m.ID.Code())
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (c *merchantList) Run(ctx context.Context, p *process) error {
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "MERCHANT\tNAME\tACQUIRERS\tCREATED")
 	for _, m := range all {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", m.ID, m.Name, strings.Join(m.Acquirers, ","), m.CreatedAt.Format(time.RFC3339))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.ID.Code(), m.Name, strings.Join(m.Acquirers, ","), m.CreatedAt.Format(time.RFC3339))
 	}
 	return table.Flush()
 }
@@ -170,7 +170,7 @@ type apikeyCommand struct {
 
 type apikeyCreate struct {
 	database
-	Merchant *int64 `help:"The merchant's number; leave it out for a platform key (ops)."`
+	Merchant string `help:"The merchant's code, as merchant list shows it; leave it out for a platform key (ops)."`
 	Role     string `required:"" enum:"charges,read,ops" help:"charges, read or ops."`
 	Name     string `required:"" help:"What the key is for; it stands in the audit log."`
 }
@@ -181,7 +181,15 @@ func (c *apikeyCreate) Run(ctx context.Context, p *process) error {
 		return err
 	}
 	defer done()
-	_, secret, err := store.CreateKey(ctx, merchant.NewKey{Merchant: (*merchant.ID)(c.Merchant), Role: merchant.Role(c.Role), Name: c.Name})
+	key := merchant.NewKey{Role: merchant.Role(c.Role), Name: c.Name}
+	if c.Merchant != "" {
+		id, err := merchant.ParseCode(c.Merchant)
+		if err != nil {
+			return fmt.Errorf("--merchant: %w: use a code that merchant list shows", err)
+		}
+		key.Merchant = &id
+	}
+	_, secret, err := store.CreateKey(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -207,7 +215,7 @@ func (c *apikeyList) Run(ctx context.Context, p *process) error {
 	for _, k := range keys {
 		m, revoked := "platform", "-"
 		if k.Merchant != nil {
-			m = fmt.Sprint(*k.Merchant)
+			m = k.Merchant.Code()
 		}
 		if k.RevokedAt != nil {
 			revoked = k.RevokedAt.UTC().Format(time.RFC3339)

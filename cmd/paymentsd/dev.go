@@ -23,15 +23,20 @@ type devCommand struct {
 // Run runs everything until Ctrl-C and leaves no process behind.
 func (c *devCommand) Run(ctx context.Context, p *process) (err error) {
 	log := p.logger(true, slog.LevelInfo)
+	listener, err := listen(c.Addr) // before anything is started that a person would have to wait for
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
 	plant, err := startPlant(ctx, plantConfig{dir: c.Dir, fresh: c.Fresh, log: p.logger(true, slog.LevelWarn), stdout: p.stdout})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, plant.stop()) }()
 	settings := plant.config()
-	settings.Server.Addr = c.Addr
 	gateway, err := newGateway(ctx, gatewayConfig{
 		config: settings, databaseURL: plant.databaseURL(), fingerprintKey: plant.fingerprintKey, getenv: p.getenv, log: log,
+		listener: listener,
 	})
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ type gatewayConfig struct {
 	fingerprintKey []byte
 	getenv         func(string) string
 	log            *slog.Logger
+	listener       net.Listener // nil: listen on config's server.addr
 }
 
 // gateway is one replica: the API, the pipeline behind it, and the loops beside it.
@@ -91,11 +92,18 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, routes []payment.R
 		}),
 		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now,
 	})
-	g.listener, err = net.Listen("tcp", g.Server.Addr)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w (PAYMENTSD_ADDR or --addr names another address)", g.Server.Addr, err)
+	if g.listener = c.listener; g.listener == nil {
+		g.listener, err = listen(g.Server.Addr)
 	}
-	return nil
+	return err
+}
+
+func listen(addr string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w (PAYMENTSD_ADDR or --addr names another address)", addr, err)
+	}
+	return listener, nil
 }
 
 // ready says whether this replica should get requests.

@@ -57,11 +57,11 @@ func TestMerchantsAndKeysFromTheCommandLine(t *testing.T) {
 	if got := must("migrate", "version"); !strings.Contains(got, "migration") {
 		t.Errorf("version says %q", got)
 	}
-	number := must("merchant", "create", "--name", "My Shop", "--acquirers", "north,south")
-	if list := must("merchant", "list"); !strings.Contains(list, number) || !strings.Contains(list, "north,south") {
+	code := must("merchant", "create", "--name", "My Shop", "--acquirers", "north,south")
+	if list := must("merchant", "list"); !strings.Contains(list, code) || !strings.Contains(list, "north,south") {
 		t.Errorf("the list lacks the merchant:\n%s", list)
 	}
-	secret := must("apikey", "create", "--merchant", number, "--role", "charges", "--name", "checkout")
+	secret := must("apikey", "create", "--merchant", code, "--role", "charges", "--name", "checkout")
 	id := strings.Split(secret, "_")[1]
 	list := must("apikey", "list")
 	if !strings.Contains(list, id) || strings.Contains(list, strings.Split(secret, "_")[2]) {
@@ -70,6 +70,9 @@ func TestMerchantsAndKeysFromTheCommandLine(t *testing.T) {
 	must("apikey", "revoke", id)
 	if code, _, stderr := command(t, env, "apikey", "revoke", id); code != 1 || !strings.Contains(stderr, id) {
 		t.Errorf("revoked twice: code %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, env, "apikey", "create", "--merchant", "me", "--role", "charges", "--name", "x"); code != 1 || !strings.Contains(stderr, "--merchant") {
+		t.Errorf("no merchant's code: code %d: %s", code, stderr)
 	}
 	if code, _, stderr := command(t, env, "apikey", "create", "--role", "charges", "--name", "x"); code != 1 || !strings.Contains(stderr, "merchant") {
 		t.Errorf("a charges key without merchant: code %d: %s", code, stderr)
