@@ -32,7 +32,7 @@ type Server struct {
 	listener net.Listener // nil while down
 	release  func()       // gives the reserved port back, while down
 	revive   *time.Timer
-	conns    map[net.Conn]bool
+	conns    map[net.Conn]http.ConnState
 	closed   bool
 }
 
@@ -42,7 +42,7 @@ func Serve(s *Sim, addr string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulator %s: %w", s.cfg.Name, err)
 	}
-	srv := &Server{sim: s, addr: listener.Addr().(*net.TCPAddr), listener: listener, conns: map[net.Conn]bool{}}
+	srv := &Server{sim: s, addr: listener.Addr().(*net.TCPAddr), listener: listener, conns: map[net.Conn]http.ConnState{}}
 	srv.http = &http.Server{
 		Handler:        s.Handler(),
 		ReadTimeout:    readTimeout,
@@ -75,14 +75,13 @@ func (srv *Server) accept(listener net.Listener) {
 func (srv *Server) track(c net.Conn, state http.ConnState) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		srv.conns[c] = true
-		if srv.listener == nil {
-			_ = c.Close()
-		}
-	case http.StateClosed, http.StateHijacked:
+	if state == http.StateClosed || state == http.StateHijacked {
 		delete(srv.conns, c)
+		return
+	}
+	srv.conns[c] = state
+	if state == http.StateNew && (srv.listener == nil || srv.closed) {
+		_ = c.Close()
 	}
 }
 
@@ -154,6 +153,12 @@ func (srv *Server) Close() error {
 	}
 	if srv.listener == nil {
 		srv.release()
+		srv.release = func() {}
+	}
+	for c, state := range srv.conns {
+		if state == http.StateNew { // dialled and never used: Shutdown would wait for it
+			_ = c.Close()
+		}
 	}
 	srv.mu.Unlock()
 	srv.sim.stop()
