@@ -199,8 +199,9 @@ func (s *service) kill(t *testing.T) {
 	}
 }
 
-// waitMax bounds every wait for something to become true.
-const waitMax = 40 * time.Second
+// waitMax bounds every wait for something to become true. Only a failing test waits as long, or one on a
+// machine that is very busy.
+const waitMax = 90 * time.Second
 
 // until waits for a condition, looking often.
 func until(t *testing.T, what string, done func() bool) {
