@@ -194,20 +194,22 @@ func (r *Reconciler) compare(ctx context.Context, tx pgx.Tx, f *File, args pgx.N
 }
 
 const countIssues = `
-select count(*) from settlement_files f
+select count(*), count(*) filter (where f.period_from = @from and f.period_to = @to) from settlement_files f
  where f.acquirer = @acquirer and f.account = @account and f.family = @family and f.status = 'accepted'`
 
 // settleIssues lets the file take the place of earlier issues of its report, if it says anything new.
 func (r *Reconciler) settleIssues(ctx context.Context, tx pgx.Tx, f *File, fresh int64, args pgx.NamedArgs) error {
-	var issues int64
-	if err := tx.QueryRow(ctx, countIssues, args).Scan(&issues); err != nil {
+	var issues, samePeriod int64
+	args["from"], args["to"] = f.From, f.To
+	if err := tx.QueryRow(ctx, countIssues, args).Scan(&issues, &samePeriod); err != nil {
 		return fmt.Errorf("find earlier issues: %w", err)
 	}
 	if issues == 0 || f.Status == Superseded {
 		return nil
 	}
 	f.Added = fresh
-	if f.Added+f.Removed+f.Changed+f.Bad == 0 {
+	// The same lines over a longer period are news: that there was nothing more until then.
+	if f.Added+f.Removed+f.Changed+f.Bad == 0 && samePeriod > 0 {
 		f.Status, f.Reason = Duplicate, "other bytes, but the lines that are known"
 		return nil
 	}

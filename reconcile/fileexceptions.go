@@ -41,11 +41,9 @@ func (r *Reconciler) recordFile(ctx context.Context, tx pgx.Tx, f File) error {
 	if err := r.recordIn(ctx, tx, []string{reportScope(f)}, found, "file "+f.Name+" was accepted"); err != nil {
 		return err
 	}
-	if f.Added+f.Removed+f.Changed > 0 {
-		args := pgx.NamedArgs{"acquirer": f.Acquirer, "account": f.Account, "family": f.Family, "file": f.ID, "now": r.now(), "reason": f.Name + " replaces the file"}
-		if _, err := tx.Exec(ctx, closeLines, args); err != nil {
-			return fmt.Errorf("close the exceptions of earlier issues: %w", err)
-		}
+	args := pgx.NamedArgs{"acquirer": f.Acquirer, "account": f.Account, "family": f.Family, "file": f.ID, "now": r.now(), "reason": f.Name + " replaces the file"}
+	if _, err := tx.Exec(ctx, closeLines, args); err != nil {
+		return fmt.Errorf("close the exceptions of earlier issues: %w", err)
 	}
 	return r.recordLines(ctx, tx, f)
 }

@@ -294,6 +294,25 @@ func TestReissuedFiles(t *testing.T) {
 			t.Errorf("the second file: %+v", f)
 		}
 	})
+	t.Run("the same lines over a longer period replace the file: there was nothing more until then", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		c := s.charge(spec{status: payment.Captured})
+		early, whole := header("north", 1), again(1)
+		early.To = early.From.Add(12 * time.Hour)
+		report := s.reconcile(feed("noon.csv", bytesOf(t, early, line("1", c))), feed("night.csv", bytesOf(t, whole, line("1", c))))
+		s.wantClasses()
+		if first, second := report.Files[0].File.Status, report.Files[1].File.Status; first != Superseded || second != Accepted {
+			t.Errorf("the files are %s and %s", first, second)
+		}
+		covered, err := s.coverage(t.Context(), s.pool, "north")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, why := covered.covers(whole.From, whole.To); !ok {
+			t.Error(why)
+		}
+	})
 	t.Run("a line that another report has, too, stands when one of the two takes it back", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)

@@ -254,14 +254,14 @@ func (c *exceptionsCommand) execute(ctx context.Context, p *process) (int, error
 }
 
 func (c *verifyCommand) execute(ctx context.Context, p *process) (int, error) {
+	if c.Output == "csv" {
+		return exitRefused, refuse("--output csv is for exceptions; verify writes table or json")
+	}
 	r, closePool, err := c.open(ctx, p, func(*reconcile.Config) {})
 	if err != nil {
 		return codeOf(err), err
 	}
 	defer closePool()
-	if c.Output == "csv" {
-		return exitRefused, refuse("--output csv is for exceptions; verify writes table or json")
-	}
 	checks, err := r.Verify(ctx)
 	if err != nil {
 		return exitInternal, err
