@@ -139,6 +139,14 @@ func usd(text string) money.Amount {
 	return amount
 }
 
+func yen(text string) money.Amount {
+	amount, err := money.Parse(text, "JPY")
+	if err != nil {
+		panic(err)
+	}
+	return amount
+}
+
 // charge posts and expects an outcome.
 func (s *shop) charge(req Request) Result {
 	s.t.Helper()
