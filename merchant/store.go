@@ -181,4 +181,3 @@ func (s *Store) load(ctx context.Context, id string) (cachedKey, error) {
 	}
 	return key, nil
 }
-

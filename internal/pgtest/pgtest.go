@@ -72,7 +72,7 @@ func open(t testing.TB, getenv func(string) string) *DB {
 		}
 		made, err := copyTemplate(ctx, server)
 		if err != nil {
-			t.Fatalf("make a test database: %v\n%s", err, howTo)
+			t.Fatalf("make a test database: %v\nTo have a server %s.", err, howTo)
 		}
 		db.ownerURL = made
 		t.Cleanup(func() { db.drop(server) })
@@ -146,8 +146,8 @@ func (db *DB) drop(server string) {
 	}
 }
 
-const howTo = "Run `make test`, which brings its own Postgres, or `make db` in another terminal and this test again, " +
-	"or set TEST_DATABASE_URL to a server whose user may create databases and roles."
+const howTo = "run `make test`, which brings its own Postgres, or `make db` in another terminal and this test again, " +
+	"or set TEST_DATABASE_URL to a server whose user may create databases and roles"
 
 // serverURL is the server that test databases are made on.
 func serverURL(getenv func(string) string, dir string) (string, error) {
@@ -164,7 +164,7 @@ func serverURL(getenv func(string) string, dir string) (string, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(root, URLFile))
 	if err != nil {
-		return "", errors.New("no Postgres for this test. " + howTo)
+		return "", errors.New("there is no Postgres for this test: " + howTo)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
