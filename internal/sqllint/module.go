@@ -23,6 +23,11 @@ func OurSchema() Schema {
 			"recon_exceptions":      "reconcile",
 			"recon_notes":           "reconcile",
 			"audit_log":             "payment",
+			"breakers":              "resilience/shared",
+			"breaker_events":        "resilience/shared",
+			"outcome_windows":       "resilience/shared",
+			"retry_budgets":         "resilience/shared",
+			"retry_windows":         "resilience/shared",
 		},
 		Tenant: []string{
 			"merchants", "idempotency_keys", "idempotency_responses", "charges", "attempts", "resolutions",

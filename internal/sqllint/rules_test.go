@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 		{"returning star", "", "", `update charges c set status = 'x' where c.merchant_id = $1 returning *`, "name the columns"},
 		{"count(*) and products are no stars", "", "", `select count(*), c.amount * 2 from charges c where c.merchant_id = $1`, ""},
 		{"exists of nothing", "", "", `select exists (select from charges c where c.merchant_id = $1)`, "without a column"},
-		{"merge", "", "", `merge into breakers b using x on true when matched then delete`, "MERGE"},
+		{"merge", "", "", `merge into scratch b using x on true when matched then delete`, "MERGE"},
 		{"insert select returning without alias", "", "", `insert into outbox (merchant_id, kind) select c.merchant_id, 'x' from charges c where c.merchant_id = $1 returning kind`, "needs an alias"},
 		{"insert select returning with alias", "", "", `insert into outbox as o (merchant_id, kind) select c.merchant_id, 'x' from charges c where c.merchant_id = $1 returning o.kind`, ""},
 		// Rules 7 and 8.

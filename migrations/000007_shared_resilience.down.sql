@@ -1,0 +1,16 @@
+drop function resilience_prune_v1();
+drop function retry_take_v1(text, int, bigint, bigint, bigint);
+drop function breaker_force_v1(text, text, text, text, bigint);
+drop function breaker_finish_v1(text, bigint, text, text, bigint, int, text);
+drop function breaker_claim_v1(text, text, bigint, bigint);
+drop function breaker_open_v1(text, bigint, bigint, int, text, text);
+drop function breakers_flush_v1(text, text[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], int[], int[]);
+drop function breaker_enter_v1(breakers, text, boolean);
+drop function breaker_lock_v1(text, bigint);
+drop function breaker_row_v1(breakers, timestamptz);
+drop function breaker_ms_v1(interval);
+drop table retry_windows;
+drop table retry_budgets;
+drop table outcome_windows;
+drop table breaker_events;
+drop table breakers;
