@@ -444,3 +444,5 @@ func (b *books) smallPool(t *testing.T, connections int32) (*pgxpool.Pool, error
 	}
 	return pool, err
 }
+
+func sqlState(err error) string { return postgres.SQLState(err) }
