@@ -105,7 +105,7 @@ func (c *client) Capture(ctx context.Context, req acquirer.CaptureRequest) acqui
 	if err != nil {
 		return unsendable("request_invalid", err.Error())
 	}
-	r, err := http.NewRequest(http.MethodPost, c.captures, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.captures, bytes.NewReader(body))
 	if err != nil {
 		return unsendable("request_invalid", err.Error())
 	}
@@ -123,7 +123,7 @@ func (c *client) Lookup(ctx context.Context, ref string) acquirer.Inquiry {
 	if !validRef(ref) {
 		return acquirer.Inquiry{Found: acquirer.FoundUnclear, Detail: "the reference is not one that was ever sent"}
 	}
-	r, err := http.NewRequest(http.MethodGet, c.captures+"?"+url.Values{"reference": {ref}}.Encode(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.captures+"?"+url.Values{"reference": {ref}}.Encode(), nil)
 	if err != nil {
 		return acquirer.Inquiry{Found: acquirer.FoundUnclear, Detail: acquirer.Clip(err.Error())}
 	}

@@ -103,8 +103,9 @@ func slowOrder(t *testing.T, url string) *http.Request {
 func TestHungUpClientIsChargedAllTheSame(t *testing.T) {
 	t.Parallel()
 	s, srv := start(t, sim.Config{SlowLatency: 200 * time.Millisecond})
-	a := adapterTo(t, srv.URL(), 50*time.Millisecond)
-	if got := capture(t, a, "REF1", "tok_slow"); got.Class != acquirer.Unclear {
+	got := captureUntil(t, adapterTo(t, srv.URL(), patience), "REF1", "tok_slow", "the request is under way",
+		func() bool { return s.Stats().Requests == 1 })
+	if got.Class != acquirer.Unclear {
 		t.Fatalf("answered %+v, want unclear", got)
 	}
 	eventually(t, "captured after the client had gone", func() bool { return s.CapturesOf("REF1") == 1 })

@@ -64,6 +64,19 @@ func capture(t *testing.T, a acquirer.Acquirer, ref, token string) acquirer.Answ
 	return a.Capture(context.Background(), acquirer.CaptureRequest{Ref: ref, Amount: usd(t, "49.99"), PaymentMethod: token})
 }
 
+// captureUntil asks for a capture and hangs up as soon as a condition holds at the acquirer.
+func captureUntil(t *testing.T, a acquirer.Acquirer, ref, token, what string, condition func() bool) acquirer.Answer {
+	t.Helper()
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	req := acquirer.CaptureRequest{Ref: ref, Amount: usd(t, "49.99"), PaymentMethod: token}
+	answers := make(chan acquirer.Answer, 1)
+	go func() { answers <- a.Capture(ctx, req) }()
+	eventually(t, what, condition)
+	hangUp()
+	return <-answers
+}
+
 // answer is a response as raw as a test needs it.
 type answer struct {
 	status int

@@ -67,12 +67,12 @@ func (f file) told() []string {
 func TestSettlementFileSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	now := newClock()
-	_, srv := start(t, sim.Config{Name: "north", Account: "acme", Now: now.Now, FeeBasisPoints: 140, FeeFixedMinor: 25,
+	s, srv := start(t, sim.Config{Name: "north", Account: "acme", Now: now.Now, FeeBasisPoints: 140, FeeFixedMinor: 25,
 		ReportsLost: true, PendingFor: time.Minute})
 	for _, token := range []string{"ok", "declined", "timeout_lost_once", "error_lost", "error_captured", "declined_captured",
 		"captured_twice", "unsettled", "settled_short", "capture_failed", "pending", "pending_declined", "rate_limited_once"} {
 		if token == "timeout_lost_once" {
-			capture(t, adapterTo(t, srv.URL(), 100*time.Millisecond), token, "tok_"+token)
+			captureUntil(t, adapterTo(t, srv.URL(), patience), token, "tok_"+token, "lost", func() bool { return s.Stats().Lost == 1 })
 		} else {
 			order(t, srv.URL(), token, "tok_"+token)
 		}
