@@ -26,12 +26,13 @@ type room struct {
 // rooms is the plan of the house. A package without a row fails, and so does a row without a package.
 func rooms() map[string]room {
 	return map[string]room{
-		"money":       {why: "an exact amount with its currency: everything may rest on it, it rests on nothing", pure: true},
-		"resilience":  {why: "whether, when and how often to call what may fail; knows no acquirer and no database", pure: true, clock: "tested under a fake clock in testing/synctest", floats: "rates and jitter, never money"},
-		"merchant":    {why: "tenants, their routing and their API keys", imports: []string{"internal/postgres"}},
-		"idempotency": {why: "one key means one effect", imports: []string{"merchant", "internal/postgres"}},
-		"ledger":      {why: "balanced transfers and balances; knows charges only by their id", imports: []string{"money", "merchant", "internal/postgres"}},
-		"settlement":  {why: "an acquirer's file becomes lines; never asks what we believe", imports: []string{"money"}, pure: true},
+		"money":             {why: "an exact amount with its currency: everything may rest on it, it rests on nothing", pure: true},
+		"resilience":        {why: "whether, when and how often to call what may fail; knows no acquirer and no database", pure: true, clock: "tested under a fake clock in testing/synctest", floats: "rates and jitter, never money"},
+		"resilience/shared": {why: "the same breaker and budget, agreed by every replica through Postgres; knows no charge", imports: []string{"resilience", "internal/postgres"}, clock: "deadlines of this process on its monotonic clock; leases and windows on the database's"},
+		"merchant":          {why: "tenants, their routing and their API keys", imports: []string{"internal/postgres"}},
+		"idempotency":       {why: "one key means one effect", imports: []string{"merchant", "internal/postgres"}},
+		"ledger":            {why: "balanced transfers and balances; knows charges only by their id", imports: []string{"money", "merchant", "internal/postgres"}},
+		"settlement":        {why: "an acquirer's file becomes lines; never asks what we believe", imports: []string{"money"}, pure: true},
 
 		"acquirer":              {why: "the contract that every acquirer meets", imports: []string{"money"}},
 		"acquirer/rest":         {why: "one wire protocol; knows no other adapter", imports: []string{"acquirer", "money"}},

@@ -1,0 +1,12 @@
+package shared
+
+import (
+	"testing"
+
+	"paymentsd/internal/pgtest"
+)
+
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	pgtest.PrepareAll(t, ".")
+}
