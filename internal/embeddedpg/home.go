@@ -147,7 +147,7 @@ func (h *home) moveTo(ctx context.Context, log *slog.Logger) error {
 func dropDeadPointer(dir string) error {
 	b, err := os.ReadFile(pointerOf(dir))
 	if err != nil {
-		return nil // none, or none that we may read: locating the data will tell
+		return nil //nolint:nilerr // there is none, or none that we may read: locating the data will tell
 	}
 	if _, err := os.Stat(strings.TrimSpace(string(b))); !errors.Is(err, os.ErrNotExist) {
 		return err
