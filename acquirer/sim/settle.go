@@ -174,7 +174,45 @@ type fileView struct {
 	Address  string    `json:"address"`
 }
 
+// daysMax bounds how many days an index goes back.
+const daysMax = 400
+
+// issueDays issues every day of UTC since the first capture, today as far as it has gone: whoever
+// fetches what the index lists has everything.
+func (s *Sim) issueDays() error {
+	s.mu.Lock()
+	now, records := s.cfg.Now().UTC(), s.book.records
+	s.mu.Unlock()
+	if len(records) == 0 {
+		return nil
+	}
+	first := records[0].At
+	for _, r := range records { // the clock may have been set back
+		if r.At.Before(first) {
+			first = r.At
+		}
+	}
+	day := first.Truncate(24 * time.Hour)
+	if oldest := now.AddDate(0, 0, -daysMax).Truncate(24 * time.Hour); day.Before(oldest) {
+		day = oldest
+	}
+	for ; day.Before(now); day = day.AddDate(0, 0, 1) {
+		today := issue{From: day, To: day.AddDate(0, 0, 1), Records: len(records), AsOf: now}
+		if now.Before(today.To) && len(linesOf(today, records)) == 0 {
+			return nil // nothing to tell of today yet
+		}
+		if _, _, err := s.issueFile(day, today.To); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Sim) settlementIndex(w http.ResponseWriter) {
+	if err := s.issueDays(); err != nil {
+		s.sendFile(w, issue{}, nil, err)
+		return
+	}
 	s.mu.Lock()
 	issues := s.book.issues
 	s.mu.Unlock()

@@ -186,6 +186,34 @@ func TestSamePeriodIsTheSameFileUntilSomethingChanges(t *testing.T) {
 	}
 }
 
+// Whoever fetches all that the index lists has everything: no day is left out because nobody asked for it.
+func TestIndexIssuesEveryDay(t *testing.T) {
+	t.Parallel()
+	now := newClock()
+	_, srv := start(t, sim.Config{Now: now.Now})
+	if index := string(do(t, http.MethodGet, srv.URL()+"/settlement", "").body); !strings.Contains(index, `"files":[]`) {
+		t.Errorf("before the first capture: %s", index)
+	}
+	order(t, srv.URL(), "K1", "tok_ok")
+	now.Advance(48 * time.Hour)
+	order(t, srv.URL(), "K2", "tok_ok")
+	now.Advance(time.Second)
+	index := string(do(t, http.MethodGet, srv.URL()+"/settlement", "").body)
+	if strings.Count(index, `"sequence":`) != 3 {
+		t.Fatalf("three days: %s", index)
+	}
+	if again := string(do(t, http.MethodGet, srv.URL()+"/settlement", "").body); again != index {
+		t.Errorf("asked again the index changed:\n%s\n%s", index, again)
+	}
+	lines := 0
+	for n := range 3 {
+		lines += len(readFile(t, do(t, http.MethodGet, fmt.Sprintf("%s/settlement?sequence=%d", srv.URL(), n+1), "")).lines)
+	}
+	if lines != 2 {
+		t.Errorf("the files hold %d lines, want both captures", lines)
+	}
+}
+
 // A file never claims to cover time that has not passed: absence from it would prove nothing.
 func TestFileCoversOnlyThePast(t *testing.T) {
 	t.Parallel()
