@@ -115,8 +115,12 @@ func (b *Breaker) Done(p resilience.Permit, o resilience.Outcome) {
 	}
 }
 
+// slow reads the clock only if the call may have been slow: reading it is most of what a closed pass costs.
 func (b *Breaker) slow(p resilience.Permit) bool {
-	return b.cfg.SlowCall > 0 && b.now()-p.Started > b.cfg.SlowCall
+	if b.cfg.SlowCall == 0 || time.Duration(b.shared.clock.Load())-p.Started < b.cfg.SlowCall-clockLag {
+		return false
+	}
+	return b.now()-p.Started > b.cfg.SlowCall
 }
 
 // failed counts, and flushes at once if this replica believes that the breaker has to open.

@@ -27,6 +27,7 @@ type Shared struct {
 	kick         chan struct{}
 	listening    atomic.Bool
 	health       atomic.Pointer[health]
+	clock        atomic.Int64 // the time, at most clockLag ago
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -42,8 +43,13 @@ type health struct {
 	heard time.Duration // the last good one
 }
 
-// pruneEvery is how often each replica has old windows deleted.
-const pruneEvery = time.Minute
+const (
+	// pruneEvery is how often each replica has old windows deleted.
+	pruneEvery = time.Minute
+	// The coarse clock ticks often enough that only a process which stood still is behind by its lag.
+	clockEvery = 100 * time.Millisecond
+	clockLag   = time.Second
+)
 
 // Open joins the replicas. It returns once it listens and has read where every breaker stands, or gives
 // an error: nobody should call an acquirer before knowing that.
@@ -108,6 +114,7 @@ func (s *Shared) join(ctx context.Context) error {
 		}
 	}
 	s.spawn(s.flushLoop)
+	s.spawn(s.clockLoop)
 	s.spawn(s.pruneLoop)
 	s.spawn(func() { s.events.run(s.ctx.Done()) })
 	return nil
@@ -174,6 +181,12 @@ func (s *Shared) pause(d time.Duration) bool {
 		return true
 	case <-s.ctx.Done():
 		return false
+	}
+}
+
+func (s *Shared) clockLoop() {
+	for s.pause(clockEvery) {
+		s.clock.Store(int64(s.now()))
 	}
 }
 
