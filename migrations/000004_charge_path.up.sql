@@ -216,6 +216,9 @@ begin
     raise exception 'keep between 1 and 3650 days and make between 0 and 60 ahead' using errcode = 'PD002';
   end if;
   o_made := 0; o_dropped := 0;
+  if not pg_try_advisory_xact_lock(hashtext('maintain_responses')) then
+    return; -- another replica is at it
+  end if;
   for v_day in select p_today + s.d from generate_series(0, p_ahead) as s (d) loop
     v_name := 'idempotency_responses_' || to_char(v_day, 'YYYYMMDD');
     if to_regclass(v_name) is null
