@@ -23,7 +23,7 @@ func TestClientHangsUp(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, options{sim: sim.Config{SlowLatency: 600 * time.Millisecond}})
+			w := newWorld(t, options{sim: sim.Config{SlowLatency: 2 * time.Second}})
 			s := w.shop(w.start())
 			ctx, hangUp := context.WithCancel(t.Context())
 			over := s.lose(ctx, "order-1", with(c.token))
@@ -52,7 +52,7 @@ func TestClientHangsUp(t *testing.T) {
 // A client that waits for a result that is on its way gets it, also from another replica.
 func TestPreferWait(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{sim: sim.Config{SlowLatency: 600 * time.Millisecond}})
+	w := newWorld(t, options{limits: ordinary(), sim: sim.Config{SlowLatency: 2 * time.Second}})
 	first, second := w.shop(w.start()), w.shop(w.start())
 	over := first.lose(t.Context(), "order-1", with("tok_slow"))
 	until(t, "north is not asked", func() bool { return w.north.Stats().Requests > 0 })
@@ -74,13 +74,14 @@ func TestPreferWait(t *testing.T) {
 // its charge taken over. What it learnt is evidence, and not a second truth.
 func TestProcessPausedPastItsLease(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{sim: sim.Config{SlowLatency: 800 * time.Millisecond}})
+	w := newWorld(t, options{sim: sim.Config{SlowLatency: 2 * time.Second}})
 	paused := w.start()
 	over := w.shop(paused).lose(t.Context(), "order-1", with("tok_slow"))
 	until(t, "north is not asked", func() bool { return w.north.Stats().Requests > 0 })
 	if err := syscall.Kill(paused.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	w.leasesPass()
 	other := w.shop(w.start())
 	other.insist(t, "order-1", with("tok_slow")).want(t, http.StatusAccepted, "unknown")
 	if err := syscall.Kill(paused.PID(), syscall.SIGCONT); err != nil {

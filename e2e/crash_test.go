@@ -105,6 +105,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			s := w.start(fault(c.fault))
 			c.reach(w, s, c.pay)
 			s.gone(t)
+			w.leasesPass()
 			w.recover(c)
 		})
 	}
@@ -183,5 +184,8 @@ func diedAfterCapture(w *world) {
 	s.gone(w.t)
 }
 
-// onlySweep lets a service do nothing but sweep, once the lease has passed.
-func onlySweep(*world, *service, order) {}
+// onlySweep lets a service do nothing but sweep.
+func onlySweep(w *world, _ *service, _ order) {
+	w.t.Helper()
+	w.leasesPass()
+}

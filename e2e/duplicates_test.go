@@ -14,7 +14,7 @@ import (
 func TestParallelDuplicates(t *testing.T) {
 	t.Parallel()
 	const replicas, requests, repetitions = 3, 50, 20
-	w := newWorld(t, options{sim: sim.Config{Latency: 30 * time.Millisecond}})
+	w := newWorld(t, options{limits: ordinary(), sim: sim.Config{Latency: 30 * time.Millisecond}})
 	var shops []*shop
 	for range replicas {
 		shops = append(shops, w.shop(w.start()))

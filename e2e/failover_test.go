@@ -30,7 +30,7 @@ func TestUnclearNeverFailsOver(t *testing.T) {
 	t.Parallel()
 	t.Run("idempotency case 29 and peers case 5: every unclear fault alone", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, options{limits: patient(), sim: sim.Config{PendingFor: 4 * time.Second}})
+		w := newWorld(t, options{limits: patient(), sim: sim.Config{PendingFor: 6 * time.Second}})
 		s := w.shop(w.start())
 		for _, kind := range unclearFaults {
 			w.meet(s, kind, []string{kind, kind, kind})
@@ -42,7 +42,7 @@ func TestUnclearNeverFailsOver(t *testing.T) {
 	for seed := range uint64(sequences) {
 		t.Run(fmt.Sprintf("in any order, seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, options{limits: patient(), sim: sim.Config{PendingFor: 4 * time.Second}})
+			w := newWorld(t, options{limits: patient(), sim: sim.Config{PendingFor: 6 * time.Second}})
 			s := w.shop(w.start())
 			random := rand.New(rand.NewPCG(seed, 1))
 			for n := range 8 {
@@ -56,7 +56,7 @@ func TestUnclearNeverFailsOver(t *testing.T) {
 
 // patient leaves time for all tries, with the second that a refusing acquirer asks for.
 func patient() limits {
-	return limits{storeTime: time.Second, attempt: 1100 * time.Millisecond, budget: 8 * time.Second, lease: 60 * time.Second}
+	return limits{storeTime: 1900 * time.Millisecond, attempt: 2 * time.Second, budget: 14 * time.Second, lease: 60 * time.Second}
 }
 
 // someFaults are one to three faults in a row, of which each is as often safe as not.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -68,8 +67,7 @@ func TestCrashInsideAStatement(t *testing.T) {
 	for _, c := range insides() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Patient, so that the kill comes before the statement's own time limit.
-			w := newWorld(t, options{limits: limits{storeTime: 4 * time.Second, attempt: 4500 * time.Millisecond, budget: 5 * time.Second, lease: 14 * time.Second}})
+			w := newWorld(t, options{limits: ordinary()}) // the kill comes before the statement's own time limit
 			if c.prepare != nil {
 				c.prepare(w)
 			}

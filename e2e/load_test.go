@@ -100,7 +100,7 @@ func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	t.Run("peers case 9: SIGTERM during load, and every 2xx given is in Postgres", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, options{sim: sim.Config{Latency: 20 * time.Millisecond, SlowLatency: time.Second}})
+		w := newWorld(t, options{sim: sim.Config{Latency: 20 * time.Millisecond, SlowLatency: 2 * time.Second}})
 		service := w.start()
 		s, l := w.shop(service), &till{got: map[string]reply{}}
 		over := load(func(_ int, key string) bool {
@@ -189,7 +189,7 @@ func TestKillUnderLoad(t *testing.T) {
 	t.Parallel()
 	t.Run("peers case 9: kill -9 during load, and every 2xx given is in Postgres", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, options{sim: sim.Config{Latency: 20 * time.Millisecond}})
+		w := newWorld(t, options{limits: quick(), sim: sim.Config{Latency: 20 * time.Millisecond}})
 		doomed, other := w.start(), w.start()
 		l := &till{got: map[string]reply{}}
 		shops := []*shop{w.shop(doomed), w.shop(other)}

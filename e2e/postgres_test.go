@@ -78,7 +78,7 @@ func TestPostgresRestartsUnderLoad(t *testing.T) {
 	t.Run("peers case 10: Postgres restarted mid-load, same count, readiness off, no duplicate", func(t *testing.T) {
 		t.Parallel()
 		postgres := newPrivate(t)
-		w := newWorld(t, options{owner: postgres.server.URL(), sim: sim.Config{Latency: 20 * time.Millisecond, SlowLatency: 700 * time.Millisecond}})
+		w := newWorld(t, options{limits: quick(), owner: postgres.server.URL(), sim: sim.Config{Latency: 20 * time.Millisecond, SlowLatency: 700 * time.Millisecond}})
 		services := []*service{w.start(), w.start()}
 		shops := []*shop{w.shop(services[0]), w.shop(services[1])}
 		l := &till{got: map[string]reply{}}
