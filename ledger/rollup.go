@@ -35,7 +35,7 @@ select @merchant, @through, p.account, p.currency, sum(p.debits), sum(p.credits)
 on conflict (merchant_id, through, account, currency) do nothing`
 
 const dropOldRollups = `
-delete from ledger_rollups r where r.merchant_id = @merchant and r.through < @through - interval '7 days'`
+delete from ledger_rollups r where r.merchant_id = @merchant and r.through < @through::timestamptz - interval '7 days'`
 
 // ErrTooRecent refuses a roll-up that could miss a transfer which is still being written.
 var ErrTooRecent = errors.New("the moment is too recent to roll up")
