@@ -152,6 +152,9 @@ func TestServerRefusesAFolderInUse(t *testing.T) {
 
 func TestServerStartsWhateverTheLastRunLeft(t *testing.T) {
 	t.Parallel()
+	dir := tempDir(t) // one after the other on one folder: what is left over piles up
+	s := mustStart(t, config(dir))
+	exec1(t, s, `create table kept ()`)
 	for name, leave := range map[string]func(t *testing.T, s *Server){
 		"a postmaster whose owner let go of it": func(t *testing.T, s *Server) {
 			s.home.close()
@@ -184,18 +187,19 @@ func TestServerStartsWhateverTheLastRunLeft(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := tempDir(t)
-			s := mustStart(t, config(dir))
-			exec1(t, s, `create table kept ()`)
 			leave(t, s)
-			again := mustStart(t, config(dir))
-			exec1(t, again, `select from kept`)
-			if n := postmasters(again.home.data()); n != 1 {
+			again, err := Start(t.Context(), config(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s = again
+			exec1(t, s, `select from kept`)
+			if n := postmasters(s.home.data()); n != 1 {
 				t.Errorf("%d postmasters on the data", n)
 			}
 		})
 	}
+	mustStop(t, s)
 }
 
 func postmasters(data string) (n int) {
