@@ -260,6 +260,15 @@ func TestTransfers(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+	// Regression: a cursor that is none looked like the end of the list.
+	for _, cursor := range []string{"x", "ch_9:capture"} {
+		if _, _, err := Transfers(t.Context(), b.Pool, b.m, Query{Limit: 3, StartingAfter: cursor}); !errors.Is(err, ErrInvalidCursor) {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+	if page, more, err := Transfers(t.Context(), b.Pool, b.m, Query{Limit: 3, StartingAfter: "ch_0:capture"}); err != nil || more || len(page) != 0 {
+		t.Errorf("after the last: %v, %v, %v", page, more, err)
+	}
 	b.wantBalances("acquirer_receivable:north 1.00 USD", "acquirer_receivable:south 4.00 USD", "bank:north 4.00 USD", "merchant_payable -9.00 USD")
 }
 

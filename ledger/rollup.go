@@ -34,8 +34,11 @@ select @merchant, @through, p.account, p.currency, sum(p.debits), sum(p.credits)
   from parts p group by p.account, p.currency
 on conflict (merchant_id, through, account, currency) do nothing`
 
+// rollupsKept is how long roll-ups are kept beside the newest, which replaces them.
+const rollupsKept = 7 * 24 * time.Hour
+
 const dropOldRollups = `
-delete from ledger_rollups r where r.merchant_id = @merchant and r.through < @through::timestamptz - interval '7 days'`
+delete from ledger_rollups r where r.merchant_id = @merchant and r.through < @oldest`
 
 // ErrTooRecent refuses a roll-up that could miss a transfer which is still being written.
 var ErrTooRecent = errors.New("the moment is too recent to roll up")
@@ -46,7 +49,8 @@ const isPast = `select @through::timestamptz <= now() - @lag::interval / 2`
 // RollUp sums a merchant's transfers up to through, which must be RollupLag ago (ErrTooRecent). Running it
 // twice, or twice at once, gives the same rows.
 func RollUp(ctx context.Context, db postgres.Beginner, m merchant.ID, through time.Time) error {
-	args := pgx.NamedArgs{"merchant": m, "through": through.UTC().Truncate(time.Microsecond), "lag": RollupLag}
+	through = through.UTC().Truncate(time.Microsecond)
+	args := pgx.NamedArgs{"merchant": m, "through": through, "oldest": through.Add(-rollupsKept), "lag": RollupLag}
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		var past bool
 		if err := tx.QueryRow(ctx, isPast, args).Scan(&past); err != nil {

@@ -49,7 +49,9 @@ const (
 	secretLength = 32
 )
 
-var keyAlphabet = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+const keyCharacters = "0123456789abcdefghjkmnpqrstvwxyz"
+
+var keyAlphabet = base32.NewEncoding(keyCharacters).WithPadding(base32.NoPadding)
 
 // newCredential draws a key id and a secret of 160 bits, and the text that is shown once.
 func newCredential() (id, secret, presented string) {
@@ -66,6 +68,9 @@ func newCredential() (id, secret, presented string) {
 func splitCredential(presented string) (id, secret string, ok bool) {
 	parts := strings.Split(presented, "_")
 	if len(parts) != 3 || parts[0] != keyPrefix || len(parts[1]) != keyIDLength || len(parts[2]) != secretLength {
+		return "", "", false
+	}
+	if strings.Trim(parts[1], keyCharacters) != "" { // Postgres would refuse some bytes, as if it were in trouble
 		return "", "", false
 	}
 	return parts[1], parts[2], true
