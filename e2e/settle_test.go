@@ -78,13 +78,18 @@ func (w *world) settled(reported int64) {
 	}
 }
 
-// feed is the acquirer's settlement file over all that this test did.
-func (a *acquirerSim) feed() reconcile.Feed {
+// settlementURL is where the acquirer's settlement file over all that this test did is.
+func (a *acquirerSim) settlementURL() string {
 	period := url.Values{}
 	period.Set("from", time.Now().AddDate(0, 0, -1).UTC().Format(time.RFC3339))
 	period.Set("to", time.Now().AddDate(0, 0, 1).UTC().Format(time.RFC3339))
+	return a.url + "/settlement?" + period.Encode()
+}
+
+func (a *acquirerSim) feed() reconcile.Feed {
+	address := a.settlementURL()
 	return reconcile.Feed{Name: "everything", Open: func(ctx context.Context) (io.ReadCloser, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+"/settlement?"+period.Encode(), nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -93,6 +98,7 @@ func (a *acquirerSim) feed() reconcile.Feed {
 			return nil, err
 		}
 		if response.StatusCode != http.StatusOK {
+			response.Body.Close()
 			return nil, fmt.Errorf("the settlement file: HTTP %d", response.StatusCode)
 		}
 		return response.Body, nil
