@@ -55,9 +55,8 @@ func (schema Schema) Catalogue(ctx context.Context, conn *pgx.Conn, appendOnly A
 }
 
 // The tables of the schema; tenant tables with their partitions, which go by their parent's name in
-// `root`.
-const relations = `
-with rel as (
+// `root`. What follows the with of a query.
+const relations = ` rel as (
   select c.oid, c.relname::text as name, coalesce(p.relname, c.relname)::text as root, c.relkind, c.relrowsecurity, c.relispartition
     from pg_class c left join pg_inherits i on i.inhrelid = c.oid and c.relispartition left join pg_class p on p.oid = i.inhparent
    where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p')
@@ -65,55 +64,55 @@ with rel as (
   select rel.oid, rel.name, rel.root from rel where rel.root = any(@tenant)
 )`
 
-const tablesUnowned = relations + `
+const tablesUnowned = `with` + relations + `
 select rel.name from rel where rel.root <> all(@owned::text[]) and rel.name <> 'schema_migrations' order by 1`
 
 const tablesMissing = `
 select distinct l.name from unnest(@owned::text[] || @tenant::text[] || @append_only::text[]) as l (name)
  where not exists (select 1 from pg_class c where c.relname = l.name and c.relnamespace = current_schema()::regnamespace) order by 1`
 
-const tenantWithoutMerchant = relations + `
+const tenantWithoutMerchant = `with` + relations + `
 select t.name from tenant t where not exists (select 1 from pg_attribute a
  where a.attrelid = t.oid and a.attname = 'merchant_id' and a.atttypid = 'bigint'::regtype and a.attnotnull) order by 1`
 
-const keysNotLed = relations + `
+const keysNotLed = `with` + relations + `
 select i.indexrelid::regclass::text from tenant t join pg_index i on i.indrelid = t.oid
   left join pg_attribute a on a.attrelid = t.oid and a.attnum = i.indkey[0]
  where (i.indisunique or i.indisexclusion) and a.attname is distinct from 'merchant_id' order by 1`
 
-const foreignKeysNotLed = relations + `
+const foreignKeysNotLed = `with` + relations + `
 select f.conname::text from tenant t join pg_constraint f on f.conrelid = t.oid and f.contype = 'f'
   join pg_attribute a on a.attrelid = f.conrelid and a.attnum = f.conkey[1]
   join pg_attribute b on b.attrelid = f.confrelid and b.attnum = f.confkey[1]
  where a.attname <> 'merchant_id' or b.attname <> 'merchant_id' order by 1`
 
-const foreignKeysAcross = relations + `
+const foreignKeysAcross = `with` + relations + `
 select f.conname::text from rel t join pg_constraint f on f.conrelid = t.oid and f.contype = 'f' join rel r on r.oid = f.confrelid
  where (t.root = any(@tenant)) <> (r.root = any(@tenant)) order by 1`
 
-const foreignKeysSetting = relations + `
+const foreignKeysSetting = `with` + relations + `
 select f.conname::text from tenant t join pg_constraint f on f.conrelid = t.oid
  where f.contype = 'f' and (f.confdeltype in ('n', 'd') or f.confupdtype in ('n', 'd')) order by 1`
 
-const deferrable = relations + `
+const deferrable = `with` + relations + `
 select f.conname::text from tenant t join pg_constraint f on f.conrelid = t.oid where f.condeferrable order by 1`
 
-const triggers = relations + `
+const triggers = `with` + relations + `
 select g.tgname::text from tenant t join pg_trigger g on g.tgrelid = t.oid where not g.tgisinternal order by 1`
 
-const rules = relations + `
+const rules = `with` + relations + `
 select r.rulename::text from tenant t join pg_rewrite r on r.ev_class = t.oid order by 1`
 
-const rowSecurity = relations + `
+const rowSecurity = `with` + relations + `
 select t.name from tenant t join rel on rel.oid = t.oid
  where rel.relrowsecurity or exists (select 1 from pg_policy p where p.polrelid = t.oid) order by 1`
 
-const numbered = relations + `
+const numbered = `with` + relations + `
 select t.name || '.' || a.attname from tenant t join pg_attribute a on a.attrelid = t.oid and a.attnum > 0
   left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
  where a.attidentity <> '' or pg_get_expr(d.adbin, d.adrelid) like 'nextval(%' order by 1`
 
-const columnGrants = relations + `
+const columnGrants = `with` + relations + `
 select t.name || '.' || a.attname from tenant t join pg_attribute a on a.attrelid = t.oid where a.attacl is not null order by 1`
 
 const longNames = `
@@ -123,7 +122,7 @@ select n.name from (
   select f.conname::text from pg_constraint f where f.connamespace = current_schema()::regnamespace
 ) n where octet_length(n.name) > 54 order by 1`
 
-const privileges = relations + `
+const privileges = `with` + relations + `
 select rel.name || ' ' || p.privilege from rel, unnest(array['UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) as p (privilege)
  where has_table_privilege(@role, rel.oid, p.privilege) and (rel.root = any(@append_only) or p.privilege not in ('UPDATE', 'DELETE'))
 union all

@@ -1,6 +1,7 @@
 package sqllint_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"paymentsd/internal/pgtest"
@@ -23,6 +24,25 @@ func TestEveryStatementOfTheModule(t *testing.T) {
 		for _, p := range sqllint.OurSchema().Check(s) {
 			t.Error(p)
 		}
+	}
+}
+
+// TestEveryStatementCanBePrepared has Postgres plan each on the migrated schema.
+func TestEveryStatementCanBePrepared(t *testing.T) {
+	t.Parallel()
+	statements, err := sqllint.InModule(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := map[string]bool{}
+	for _, s := range statements {
+		packages[s.Package] = true
+	}
+	for pkg := range packages {
+		t.Run(pkg, func(t *testing.T) {
+			t.Parallel()
+			pgtest.PrepareAll(t, filepath.Join(root, pkg))
+		})
 	}
 }
 
