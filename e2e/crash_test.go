@@ -160,20 +160,22 @@ func northDown(w *world) {
 func decideUnknown(w *world, s *service, pay order) {
 	w.t.Helper()
 	w.shop(s).charge(w.t, retriedKey, pay).want(w.t, http.StatusAccepted, "unknown")
-	if r, err := w.decide(s, w.only()); err == nil {
+	if r, err := w.decision(s, w.only())(); err == nil {
 		w.t.Errorf("the service answered %v instead of dying", r)
 	}
 }
 
-// decide is an operator's word that north captured the charge.
-func (w *world) decide(s *service, charge row) (reply, error) {
+// decision is an operator's word that north captured the charge: sent when it is called.
+func (w *world) decision(s *service, charge row) func() (reply, error) {
 	w.t.Helper()
-	i := slices.IndexFunc(w.north.Captures(), func(theirs sim.Record) bool { return theirs.Reference == charge.AcqRef })
+	captures := w.north.Captures()
+	i := slices.IndexFunc(captures, func(theirs sim.Record) bool { return theirs.Reference == charge.AcqRef })
 	if i < 0 {
 		w.t.Fatalf("north holds no capture of %+v", charge)
 	}
-	body := fmt.Sprintf(`{"outcome": "captured", "acquirer": "north", "capture_id": %q, "reason": "seen in north's portal"}`, w.north.Captures()[i].ID)
-	return newShop(s.URL, w.opsKey).postJSON(w.t.Context(), "/v1/charges/"+charge.ID+"/resolution", "", body)
+	body := fmt.Sprintf(`{"outcome": "captured", "acquirer": "north", "capture_id": %q, "reason": "seen in north's portal"}`, captures[i].ID)
+	ctx, ops := w.t.Context(), newShop(s.URL, w.opsKey)
+	return func() (reply, error) { return ops.postJSON(ctx, "/v1/charges/"+charge.ID+"/resolution", "", body) }
 }
 
 // diedAfterCapture leaves a charge whose process is gone.

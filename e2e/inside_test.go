@@ -118,9 +118,9 @@ func beginFailover(w *world, s *service, pay order, block func()) {
 func beginDecision(w *world, s *service, pay order, block func()) {
 	w.t.Helper()
 	w.shop(s).charge(w.t, retriedKey, pay).want(w.t, http.StatusAccepted, "unknown")
-	charge := w.only()
+	decide := w.decision(s, w.only())
 	block()
-	go w.decide(s, charge) //nolint:errcheck // the answer is lost with the service
+	go decide() // its answer is lost with the service
 }
 
 func beginSweep(w *world, _ *service, _ order, block func()) {

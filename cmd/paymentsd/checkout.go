@@ -68,14 +68,6 @@ func (c *checkout) charge(ctx context.Context, key string, o order) (reply, erro
 	return c.send(request)
 }
 
-func (c *checkout) get(ctx context.Context, path string) (reply, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
-	if err != nil {
-		return reply{}, err
-	}
-	return c.send(request)
-}
-
 const replyMax = 1 << 20
 
 func (c *checkout) send(request *http.Request) (reply, error) {
