@@ -23,8 +23,8 @@ const (
 	methodMax      = 255
 )
 
-// token is what a payment_method may look like.
-var token = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+// paymentToken is what a payment_method may look like.
+var paymentToken = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
 // chargeBody is the body of a POST of a charge.
 type chargeBody struct {
@@ -43,7 +43,7 @@ func decodeCharge(doc *document) (chargeBody, error) {
 		description:     doc.text("description", false, descriptionMax),
 		allowConcurrent: doc.flag("allow_concurrent"),
 	}
-	if c.paymentMethod != "" && !token.MatchString(c.paymentMethod) {
+	if c.paymentMethod != "" && !paymentToken.MatchString(c.paymentMethod) {
 		doc.wrong("payment_method", "characters", "must be a token of letters, digits and _ . : -")
 	}
 	return c, doc.finish()

@@ -57,9 +57,12 @@ func (a *api) logAccess(next http.Handler) http.Handler {
 			slog.String("request_id", x.id), slog.String("method", methodLabel(r.Method)), slog.String("route", pattern),
 			slog.Int("status", seen.status), slog.Duration("took", took), slog.Int64("bytes", seen.bytes),
 		}
-		for name, value := range map[string]string{"key_id": x.principal.KeyID, "code": x.code, "reason": x.reason, "charge_id": x.chargeID} {
-			if value != "" {
-				attrs = append(attrs, slog.String(name, value))
+		for _, id := range []slog.Attr{
+			slog.String("key_id", x.principal.KeyID), slog.String("charge_id", x.chargeID),
+			slog.String("code", x.code), slog.String("reason", x.reason),
+		} {
+			if id.Value.String() != "" {
+				attrs = append(attrs, id)
 			}
 		}
 		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)

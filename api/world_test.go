@@ -33,8 +33,8 @@ import (
 // attemptTimeout is how long an acquirer may take here, and slowLatency what "slow" takes: enough to
 // look at a charge while it runs.
 const (
-	attemptTimeout = 1500 * time.Millisecond
-	slowLatency    = 700 * time.Millisecond
+	attemptTimeout = 4 * time.Second
+	slowLatency    = 1500 * time.Millisecond
 )
 
 // world is the whole service on real Postgres, with simulated acquirers behind real HTTP: north and south
