@@ -145,8 +145,7 @@ func (s *Service) claim(ctx context.Context, req Request, charge *Charge) (claim
 	return claim{}, &UnavailableError{Cause: fmt.Errorf("the key was claimed and freed %d times meanwhile", claimTries)}
 }
 
-// begin runs T1 once. If its commit is in doubt it runs once more: it then finds its own row. The loser
-// of a deadlock runs once more, too.
+// begin runs T1, and once more if that may help: after a commit in doubt it then finds its own row.
 func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.storeMax)
 	defer cancel()
@@ -186,7 +185,7 @@ func (s *Service) askInOrder(ctx context.Context, routes []Route, priority resil
 	return last, false
 }
 
-// failOver commits the next attempt. If the commit is in doubt it runs once more: it then finds its own row.
+// failOver commits the next attempt, and tries once more if that may help, as begin does.
 func (s *Service) failOver(ctx context.Context, charge Charge, fence int64, last ending, next string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.storeMax)
 	defer cancel()
@@ -198,10 +197,10 @@ func (s *Service) failOver(ctx context.Context, charge Charge, fence int64, last
 	return ours, err
 }
 
-// mayRunAgain reports a write whose commit is in doubt, or that lost a deadlock. Every write of the path
-// recognises what an earlier run of it has written.
+// mayRunAgain reports a write that failed for a reason that may pass: a commit in doubt, a connection that
+// turned out dead, a lost deadlock. Every write of the path recognises what an earlier run of it wrote.
 func mayRunAgain(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && (!postgres.NotWritten(err) || postgres.IsDeadlock(err))
+	return postgres.Unavailable(err) && ctx.Err() == nil
 }
 
 // conclude turns what the last attempt proved into the charge's outcome, and writes it down.

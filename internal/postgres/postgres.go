@@ -110,18 +110,8 @@ func Rejected(err error) bool {
 }
 
 // Unavailable reports that the database could not be asked, or gave up, for a reason that may pass:
-// no connection, shutting down, too many connections, a time limit.
+// no connection, shutting down, too many connections, a time limit. A write may have been committed all
+// the same: run it again only if it recognises what it wrote, or read it back.
 func Unavailable(err error) bool {
 	return err != nil && !Rejected(err) && !errors.Is(err, pgx.ErrNoRows)
-}
-
-// NotWritten reports that a single autocommit statement certainly had no effect: the server said
-// so, or nothing reached it. Anything else on a write (class 08, a lost connection) is an unknown
-// commit and has to be read back.
-func NotWritten(err error) bool {
-	state := SQLState(err)
-	if state != "" {
-		return state[:2] != "08" && state != "XX000" && state != "57P01" && state != "57P02"
-	}
-	return pgconn.SafeToRetry(err)
 }
