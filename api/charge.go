@@ -53,13 +53,11 @@ func decodeCharge(doc *document) (chargeBody, error) {
 // the currency's decimals.
 func (d *document) money() money.Amount {
 	const amountMax = 40
+	text := ""
 	if raw, ok := d.members["amount"]; ok && raw[0] != '"' {
 		d.take("amount")
 		d.wrong("amount", "type", `must be a JSON string such as "49.99": a number loses exactness on its way`)
-	}
-	known := len(d.errors)
-	text := ""
-	if _, ok := d.members["amount"]; ok || known == 0 || d.errors[known-1].Field != "amount" {
+	} else {
 		text = d.text("amount", true, amountMax)
 	}
 	code := d.text("currency", true, 3)
