@@ -177,7 +177,7 @@ func spell(w *strings.Builder, value any, otherwise bool) {
 	switch v := value.(type) {
 	case number:
 		if otherwise {
-			fmt.Fprintf(w, "%d0.00E%d", v.coefficient, v.exponent-1)
+			fmt.Fprintf(w, "%d.00E%d", v.coefficient*10, v.exponent-1)
 		} else {
 			fmt.Fprintf(w, "%de%d", v.coefficient, v.exponent)
 		}
