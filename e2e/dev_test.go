@@ -185,21 +185,15 @@ func TestDev(t *testing.T) {
 			t.Errorf("after --fresh: %v, replayed %v; want a new charge", r, r.replayed())
 		}
 	})
-	t.Run("two side by side", func(t *testing.T) {
+	t.Run("two side by side, and none in a folder that is in use", func(t *testing.T) {
 		t.Parallel()
-		one, two := running(t, openDir(t)), running(t, openDir(t))
+		taken := openDir(t)
+		one, two := running(t, taken), running(t, openDir(t))
+		launch(t, taken, "--addr", "127.0.0.1:0").refuses(taken)
 		a, b := one.shop().charge(t, "order-1", with("tok_ok")), two.shop().charge(t, "order-1", with("tok_ok"))
 		if a.status != http.StatusCreated || b.status != http.StatusCreated || b.replayed() || one.env["DATABASE_URL"] == two.env["DATABASE_URL"] {
 			t.Errorf("answers %v and %v, from %v and %v; want two charges that know nothing of each other", a, b, one.env, two.env)
 		}
-	})
-	t.Run("a folder in use is named, and nothing is left running", func(t *testing.T) {
-		t.Parallel()
-		dir := openDir(t)
-		first := running(t, dir)
-		second := launch(t, dir, "--addr", "127.0.0.1:0")
-		second.refuses(dir)
-		first.shop().charge(t, "order-1", with("tok_ok")).want(t, http.StatusCreated, "captured")
 	})
 	t.Run("an address in use is named, and nothing is started", func(t *testing.T) {
 		t.Parallel()
