@@ -285,12 +285,6 @@ func (s *script) refs() map[string]bool {
 	return refs
 }
 
-func (s *script) tell(answers ...acquirer.Answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers = answers
-}
-
 // of is an answer of a class as adapters give it.
 func of(class acquirer.Class) acquirer.Answer {
 	a := acquirer.Answer{Class: class, Detail: fmt.Sprintf("scripted: %s", class)}
