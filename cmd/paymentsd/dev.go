@@ -45,13 +45,39 @@ func (c *devCommand) Run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	fmt.Fprint(p.stdout, plant.welcome(gateway.url()))
-	return gateway.serve(ctx)
+	ctx, stop := plant.whole(ctx)
+	defer stop()
+	return errors.Join(gateway.serve(ctx), lost(ctx))
+}
+
+// errPostgresEnded says that the private Postgres is gone, which nobody asked for.
+var errPostgresEnded = errors.New("the private Postgres has ended by itself: its log, postgres.log in the data folder, says why")
+
+// whole ends with ctx, and when Postgres does: a gateway without it would only refuse.
+func (p *plant) whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.postgres.Done():
+			cancel(errPostgresEnded)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// lost is errPostgresEnded if that is why ctx ended.
+func lost(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errPostgresEnded) {
+		return errPostgresEnded
+	}
+	return nil
 }
 
 // devCharge is quick where production is patient, so that a timeout can be watched.
-var devCharge = chargeConfig{Budget: 6 * time.Second, StoreTime: time.Second, Lease: 10 * time.Second, Sweep: time.Second}
+var devCharge = chargeConfig{Budget: 7 * time.Second, StoreTime: 2 * time.Second, Lease: 12 * time.Second, Sweep: time.Second}
 
-const devAttempt = 2 * time.Second
+const devAttempt = 2500 * time.Millisecond
 
 // config is the configuration of a gateway on the plant: north, then south.
 func (p *plant) config() config {
