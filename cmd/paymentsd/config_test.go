@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 )
@@ -62,7 +61,7 @@ func TestConfigSurvivesWritingAndReading(t *testing.T) {
 	t.Parallel()
 	c := defaultConfig()
 	c.Charge = devCharge
-	c.Acquirers = []acquirerConfig{{Name: "north", Adapter: "rest", URL: "http://127.0.0.1:1", Timeout: 2 * time.Second}}
+	c.Acquirers = []acquirerConfig{{Name: "north", Adapter: "rest", URL: "http://127.0.0.1:1", Timeout: devAttempt}}
 	text, err := yaml.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
