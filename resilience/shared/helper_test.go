@@ -2,10 +2,7 @@ package shared
 
 import (
 	"context"
-	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -86,9 +83,8 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 // inState waits until every replica is in a state.
 func inState(tb testing.TB, want resilience.State, all ...*Shared) {
 	tb.Helper()
-	for i, s := range all {
-		eventually(tb, "replica is "+string(want), func() bool { return north(s).Snapshot().State == want })
-		_ = i
+	for _, s := range all {
+		eventually(tb, "every replica is "+string(want), func() bool { return north(s).Snapshot().State == want })
 	}
 }
 
@@ -114,7 +110,7 @@ func trip(tb testing.TB, by *Shared, all ...*Shared) {
 	}
 }
 
-// probe waits for the probe to be due and takes it.
+// takeProbe waits for the probe to be due and takes it.
 func takeProbe(tb testing.TB, s *Shared) resilience.Permit {
 	tb.Helper()
 	var p resilience.Permit
@@ -127,6 +123,20 @@ func takeProbe(tb testing.TB, s *Shared) resilience.Permit {
 		return refused == nil
 	})
 	return p
+}
+
+// flushes waits until each replica has sent what it had counted before.
+func flushes(tb testing.TB, all ...*Shared) {
+	tb.Helper()
+	for _, s := range all {
+		for range 2 { // the first to end may have begun before
+			heard := s.health.Load().heard
+			eventually(tb, "a flush", func() bool {
+				s.flushNow()
+				return s.health.Load().heard > heard
+			})
+		}
+	}
 }
 
 func mustRefuse(tb testing.TB, b *Breaker) *resilience.Rejection {
@@ -157,112 +167,7 @@ func transitions(tb testing.TB, db *pgtest.DB, from, to resilience.State) int {
 	return query[int](tb, db, `select count(*) from breaker_events where from_state = $1 and to_state = $2`, from, to)
 }
 
-// wire is a network between a replica and Postgres that can be cut or made to swallow everything.
-type wire struct {
-	listener net.Listener
-	target   string
-
-	mu    sync.Mutex
-	state wireState
-	conns map[net.Conn]bool
-	ended sync.WaitGroup
-}
-
-type wireState int
-
-const (
-	whole   wireState = iota
-	cut               // connections are refused
-	blocked           // bytes are accepted and go nowhere
-)
-
-// newWire gives a wire and the address by which it leads to the database.
-func newWire(tb testing.TB, databaseURL string) (*wire, string) {
-	tb.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	w := &wire{target: u.Host, conns: map[net.Conn]bool{}}
-	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		tb.Fatal(err)
-	}
-	u.Host = w.listener.Addr().String()
-	w.ended.Go(w.accept)
-	tb.Cleanup(func() {
-		_ = w.listener.Close()
-		w.set(cut)
-		w.ended.Wait()
-	})
-	return w, u.String()
-}
-
-func (w *wire) accept() {
-	for {
-		near, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", w.target)
-		if err != nil || !w.keep(near, far) {
-			_ = near.Close()
-			continue
-		}
-		w.ended.Go(func() { w.copy(near, far) })
-		w.ended.Go(func() { w.copy(far, near) })
-	}
-}
-
-func (w *wire) keep(conns ...net.Conn) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range conns {
-		if w.state == cut {
-			_ = c.Close()
-		} else {
-			w.conns[c] = true
-		}
-	}
-	return w.state != cut
-}
-
-// copy passes bytes on, or drops them while the wire is blocked: they never come back.
-func (w *wire) copy(from, to net.Conn) {
-	defer from.Close()
-	defer to.Close()
-	_, _ = io.Copy(writerFunc(func(p []byte) (int, error) {
-		w.mu.Lock()
-		state := w.state
-		w.mu.Unlock()
-		if state == blocked {
-			return len(p), nil
-		}
-		return to.Write(p)
-	}), from)
-	w.mu.Lock()
-	delete(w.conns, from)
-	w.mu.Unlock()
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// set changes the wire. A cut ends what is connected; so does a return from being blocked, as no
-// protocol survives lost bytes.
-func (w *wire) set(state wireState) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	was := w.state
-	w.state = state
-	if state == cut || was == blocked {
-		for c := range w.conns {
-			_ = c.Close()
-		}
-	}
-}
-
-// counter counts statements.
+// statements sees every statement.
 type statements struct {
 	mu  sync.Mutex
 	all []string
