@@ -41,9 +41,9 @@ func TestIdempotencyCases(t *testing.T) {
 		mine.wantRows(1, 1, 1, 1, 1)
 		theirs.wantRows(1, 1, 1, 1, 1)
 	})
-	t.Run("idempotency case 8: same key, other body, in every state", b.sameKeyOtherBody)
+	t.Run("idempotency case 8, peers case 2: same key, other body, in every state", b.sameKeyOtherBody)
 	t.Run("idempotency case 8: same key, other body, where our insert lost the race", sameKeyLostRace)
-	t.Run("idempotency case 11: 50 parallel identical requests over 3 replicas are one call", b.manyAtOnce)
+	t.Run("idempotency case 11, peers case 1: 50 parallel identical requests over 3 replicas are one call", b.manyAtOnce)
 	t.Run("idempotency case 12: a duplicate that is told to wait gets the real result later", func(t *testing.T) {
 		t.Parallel()
 		inside, leave := make(chan struct{}), make(chan struct{})
@@ -137,9 +137,9 @@ func TestIdempotencyCases(t *testing.T) {
 		}
 		s.wantRows(0, 0, 0, 0, 0)
 	})
-	t.Run("idempotency case 19: after a timeout the same key and a new key for the order are held back", b.afterATimeout)
-	t.Run("idempotency case 23: declined, then shown as paid: kept for all to see, the answer stands", b.declinedYetPaid)
-	t.Run("idempotency case 29: failover on proof only", b.failoverOnProof)
+	t.Run("idempotency case 19, peers case 4: after a timeout the same key and a new key for the order are held back", b.afterATimeout)
+	t.Run("idempotency case 23, peers case 23: declined, then shown as paid: kept for all to see, the answer stands", b.declinedYetPaid)
+	t.Run("idempotency case 29, peers case 5: failover on proof only", b.failoverOnProof)
 	t.Run("idempotency case 30: under load each charge has its own reference on every try", b.referencesUnderLoad)
 	t.Run("idempotency case 31: breaker open: not stored, and the same key runs later", b.breakerOpenThenClosed)
 	t.Run("idempotency case 32: JPY 80 is 80 on the wire", func(t *testing.T) {
