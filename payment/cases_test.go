@@ -608,7 +608,8 @@ func TestDuplicateThatWaitedForAFailureMayComeBack(t *testing.T) {
 func TestDeadlineOfTheCaller(t *testing.T) {
 	t.Parallel()
 	north := answering()
-	s := openShop(t, []named{{"north", north, plainly()}})
+	b := openBooks(t)
+	s := b.shop(t, []named{{"north", north, plainly()}})
 	late := s.request("k")
 	late.Deadline = time.Now().Add(callMin / 2)
 	if refused := refusal[*NotExecutedError](s, late); refused.Rejection.Reason != resilience.DeadlineTooShort {
@@ -626,7 +627,7 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 				t.Errorf("the call must end in %v", time.Until(deadline))
 			}
 		}
-		s := openShop(t, []named{{"north", north, plainly()}})
+		s := b.shop(t, []named{{"north", north, plainly()}})
 		req := s.request("k")
 		req.Deadline = time.Now().Add(3 * time.Second)
 		wantStatus(t, s.charge(req), Captured)
