@@ -41,8 +41,8 @@ func rooms() map[string]room {
 		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement"}, clock: "the default of its Now, and waiting for a port"},
 
 		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "internal/postgres"}},
-		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment; of acquirers it knows only the words for their answers", imports: []string{"money", "acquirer", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
-		"api":       {why: "JSON over HTTP; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile", "resilience"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
+		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
+		"api":       {why: "JSON over HTTP; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
 
 		"migrations":             {why: "the schema and nothing else"},
 		"internal/postgres":      {why: "pool, transaction, what an error means; knows no table"},

@@ -13,7 +13,6 @@ import (
 	"paymentsd/merchant"
 	"paymentsd/money"
 	"paymentsd/payment"
-	"paymentsd/resilience"
 )
 
 // The greatest lengths of a charge's texts, in bytes of UTF-8.
@@ -122,7 +121,7 @@ func (a *api) postCharge(w http.ResponseWriter, r *http.Request) error {
 	result, err := a.Charges.Charge(r.Context(), request)
 	if errors.Is(err, payment.ErrUnknownAcquirer) {
 		// Our routing is at fault, not the request: nothing was sent, and the key is free.
-		err = fmt.Errorf("%w: %w", &payment.NotExecutedError{Rejection: &resilience.Rejection{Reason: reasonNoAcquirer}}, err)
+		err = fmt.Errorf("%w: %w", &payment.NotExecutedError{Rejection: &payment.Rejection{Reason: reasonNoAcquirer}}, err)
 	}
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"paymentsd/idempotency"
-	"paymentsd/resilience"
+	"paymentsd/payment"
 )
 
 const (
@@ -23,7 +23,7 @@ type chargeHeaders struct {
 	key      string
 	wait     time.Duration
 	timeout  time.Duration // 0 if the caller gave none
-	priority resilience.Priority
+	priority payment.Priority
 }
 
 func (a *api) readChargeHeaders(h http.Header) (chargeHeaders, error) {
@@ -151,11 +151,11 @@ func parseTimeout(values []string) (time.Duration, bool) {
 
 // parsePriority reads our words out of Priority. A charge without one is checkout, so critical. Members
 // of RFC 9218 (u=3, i) that a client library or a proxy adds do not concern us.
-func parsePriority(values []string) (resilience.Priority, bool) {
-	words := map[string]resilience.Priority{
-		"critical": resilience.Critical, "normal": resilience.Normal, "low": resilience.Low,
+func parsePriority(values []string) (payment.Priority, bool) {
+	words := map[string]payment.Priority{
+		"critical": payment.Critical, "normal": payment.Normal, "low": payment.Low,
 	}
-	priority, found := resilience.Critical, false
+	priority, found := payment.Critical, false
 	for _, member := range splitUnquoted(strings.Join(values, ","), ',') {
 		if name, _, _ := strings.Cut(member, "="); name == "" || name == "u" || name == "i" {
 			continue

@@ -190,7 +190,6 @@ func (e *ResolvedError) Unwrap() error { return ErrNotUnknown }
 type (
 	Priority  = resilience.Priority
 	Rejection = resilience.Rejection
-	Reason    = resilience.Reason
 )
 
 // The priorities of a Request.

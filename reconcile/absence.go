@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"paymentsd/acquirer"
 	"paymentsd/payment"
 	"paymentsd/settlement"
 )
@@ -38,7 +37,7 @@ func (x *examination) lastAttempt() time.Time {
 func (x *examination) refusedButPaid() {
 	c := x.claims[x.principal(x.settled)]
 	for _, a := range x.attempts {
-		if a.Acquirer == c.Acquirer && acquirer.Class(a.State).ProvesNotExecuted() {
+		if a.Acquirer == c.Acquirer && a.ProvesNotExecuted() {
 			x.add(CapturedThoughFailed, c, c.gross(), fmt.Sprintf("attempt %d at %s is %s", a.N, a.Acquirer, a.State),
 				"We went on to another acquirer because of that answer: see whether it captured as well.")
 			return
