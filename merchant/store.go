@@ -65,7 +65,7 @@ select m.merchant_id, m.name, m.acquirers, m.created_at from merchants m where m
 func (s *Store) Get(ctx context.Context, id ID) (Merchant, error) {
 	m, err := scanMerchant(s.pool.QueryRow(ctx, selectMerchant, pgx.NamedArgs{"merchant": id}))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Merchant{}, fmt.Errorf("%w: %d", ErrNotFound, id)
+		return Merchant{}, fmt.Errorf("%w: %s", ErrNotFound, id.Code())
 	}
 	return m, err
 }

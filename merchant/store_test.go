@@ -78,7 +78,7 @@ func TestMerchants(t *testing.T) {
 	if diff := cmp.Diff([]Merchant{m, other}, all); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	if _, err := s.Get(t.Context(), m.ID+1); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Get(t.Context(), m.ID+1); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), (m.ID+1).Code()) {
 		t.Errorf("%v", err)
 	}
 	for name, bad := range map[string]struct {

@@ -72,7 +72,7 @@ func Classes() []ClassInfo {
 		{CapturedThoughDeclined, Critical, "money moved although we answered declined", "Refund it, or agree with the merchant to keep it."},
 		{CapturedThoughFailed, Critical, "money moved although we took it as not executed", "Refund it, or agree with the merchant to keep it."},
 		{ContradictedLater, Critical, "later evidence contradicts the outcome", "Compare both pieces of evidence at the acquirer; correct by a refund or a claim."},
-		{WrongAcquirer, Critical, "an acquirer settled what it was never asked for", "Ask the acquirer what it captured, and on whose request."},
+		{WrongAcquirer, Critical, "an acquirer settled what it was never asked for, or its file was handed in as another's", "A file: hand it in for its own acquirer. A line: ask the acquirer what it captured, and on whose request."},
 		{ReferenceConflict, High, "our reference and the capture id name different captures", "Ask the acquirer which capture the line is about."},
 		{MissingWithUs, High, "the acquirer settled what we do not know", "Find out who asked for it: another system, a damaged reference, or lost data."},
 		{CurrencyMismatch, High, "the line is in another currency than the charge", "Ask the acquirer; the charge stays as it is."},

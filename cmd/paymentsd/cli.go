@@ -129,6 +129,11 @@ type merchantCreate struct {
 }
 
 func (c *merchantCreate) Run(ctx context.Context, p *process) error {
+	for _, name := range c.Acquirers {
+		if !acquirerName.MatchString(name) {
+			return fmt.Errorf("--acquirers: %q cannot be the name of an acquirer: use the names of the configuration, such as north,south", name)
+		}
+	}
 	store, done, err := c.merchants(ctx)
 	if err != nil {
 		return err

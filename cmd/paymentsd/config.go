@@ -119,6 +119,11 @@ func readConfig(path string) (config, error) {
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
+	if c.Server == (serverConfig{}) && c.Charge == (chargeConfig{}) {
+		// A document without content, such as comments alone, is decoded as null: it would put every
+		// default to zero, and be blamed for times that it does not name.
+		c = defaultConfig()
+	}
 	for i := range c.Acquirers {
 		a := &c.Acquirers[i]
 		a.Adapter = orElse(a.Adapter, "rest")

@@ -25,6 +25,7 @@ func TestReadConfig(t *testing.T) {
 	tests := map[string]struct {
 		text string
 		want []string // parts of the error; none: it is accepted
+		not  string   // what the error must not speak of
 	}{
 		"least":                      {text: north},
 		"unknown name with its line": {text: north + "chrage: {budget: 3s}\n", want: []string{"chrage", "[3:1]"}},
@@ -32,9 +33,11 @@ func TestReadConfig(t *testing.T) {
 		"not a duration":             {text: north + "retention: soon\n", want: []string{"soon"}},
 		"no acquirer":                {text: "server: {addr: ':1'}\n", want: []string{"acquirers is empty"}},
 		"empty file":                 {text: "", want: []string{"acquirers is empty"}},
-		"name twice":                 {text: north + "- {name: north, url: 'http://127.0.0.1:2'}\n", want: []string{"acquirers[1] (north): name is used twice"}},
-		"bad name":                   {text: "acquirers:\n- {name: North Bank, url: 'http://127.0.0.1:1'}\n", want: []string{`name is "North Bank"`}},
-		"unknown adapter":            {text: "acquirers:\n- {name: north, adapter: telex, url: 'http://127.0.0.1:1'}\n", want: []string{`adapter is "telex"`}},
+		// Regression: it put every default to zero, and was blamed for times that it did not name.
+		"comments alone":  {text: "# nothing yet\n", want: []string{"acquirers is empty"}, not: "charge."},
+		"name twice":      {text: north + "- {name: north, url: 'http://127.0.0.1:2'}\n", want: []string{"acquirers[1] (north): name is used twice"}},
+		"bad name":        {text: "acquirers:\n- {name: North Bank, url: 'http://127.0.0.1:1'}\n", want: []string{`name is "North Bank"`}},
+		"unknown adapter": {text: "acquirers:\n- {name: north, adapter: telex, url: 'http://127.0.0.1:1'}\n", want: []string{`adapter is "telex"`}},
 		"every rung of the ladder at once": {
 			text: "server: {request_time_max: 5s}\ncharge: {budget: 6s, store_time: 9s, lease: 7s}\nacquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeout: 8s}\n",
 			want: []string{"server.request_time_max is 5s", "charge.lease is 7s", "timeout is 8s: it must leave room inside charge.budget (6s)", "charge.store_time (9s) must be shorter"},
@@ -52,6 +55,9 @@ func TestReadConfig(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), part) {
 					t.Errorf("error %v does not say %q", err, part)
 				}
+			}
+			if test.not != "" && err != nil && strings.Contains(err.Error(), test.not) {
+				t.Errorf("error %v speaks of %q", err, test.not)
 			}
 		})
 	}

@@ -29,10 +29,6 @@ func (c *demoCommand) Run(ctx context.Context, p *process) (err error) {
 	}
 	began := time.Now()
 	stage := &stage{out: p.stdout, dir: dir}
-	stage.plant, err = startPlant(ctx, plantConfig{dir: dir, log: p.logger(true, slog.LevelError), stdout: p.stdout})
-	if err != nil {
-		return err
-	}
 	defer func() {
 		err = errors.Join(err, stage.close())
 		if c.Keep {
@@ -41,6 +37,10 @@ func (c *demoCommand) Run(ctx context.Context, p *process) (err error) {
 		}
 		err = errors.Join(err, removeData(context.WithoutCancel(ctx), dir), os.RemoveAll(dir))
 	}()
+	stage.plant, err = startPlant(ctx, plantConfig{dir: dir, log: p.logger(true, slog.LevelError), stdout: p.stdout})
+	if err != nil {
+		return err
+	}
 	if stage.replica, err = startReplica(ctx, stage.plant, p.stderr); err != nil {
 		return err
 	}
@@ -65,7 +65,10 @@ func (s *stage) close() error {
 	if s.replica != nil {
 		err = s.replica.Stop()
 	}
-	return errors.Join(err, s.plant.stop())
+	if s.plant != nil {
+		err = errors.Join(err, s.plant.stop())
+	}
+	return err
 }
 
 // step is one scene: what it shows, and the proof.

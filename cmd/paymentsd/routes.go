@@ -26,20 +26,8 @@ func routes(c config, getenv func(string) string, log *slog.Logger) ([]payment.R
 }
 
 func newRoute(a acquirerConfig, getenv func(string) string, log *slog.Logger) (payment.Route, error) {
-	secret, err := a.Secret.read(getenv)
-	if err != nil {
-		return payment.Route{}, err
-	}
-	factory, ok := builtin.Factories()[a.Adapter]
-	if !ok {
-		return payment.Route{}, fmt.Errorf("adapter %q is not known", a.Adapter)
-	}
-	adapter, err := factory(acquirer.Config{
-		Name: a.Name, URL: a.URL, Secret: secret, Account: a.Account, Timeout: a.Timeout, Settings: a.Settings,
-	})
-	if err != nil {
-		return payment.Route{}, err
-	}
+	secret, secretErr := a.Secret.read(getenv)
+	adapter, adapterErr := newAdapter(a, secret)
 	breaker := a.Breaker.settings()
 	breaker.Listeners = append(breaker.Listeners, func(e resilience.Event) {
 		log.Warn("breaker", "acquirer", a.Name, "from", e.From, "to", e.To, "epoch", e.Epoch, "reason", e.Reason)
@@ -47,5 +35,15 @@ func newRoute(a acquirerConfig, getenv func(string) string, log *slog.Logger) (p
 	chain, err := resilience.NewLocal(resilience.Settings{
 		Breaker: breaker, Budget: a.Budget.settings(), Bulkhead: a.Bulkhead.settings(), Retry: a.Retry.settings(a.Timeout),
 	})
-	return payment.Route{Name: a.Name, Adapter: adapter, Chain: chain}, err
+	return payment.Route{Name: a.Name, Adapter: adapter, Chain: chain}, errors.Join(secretErr, adapterErr, err)
+}
+
+func newAdapter(a acquirerConfig, secret acquirer.Secret) (acquirer.Acquirer, error) {
+	factory, ok := builtin.Factories()[a.Adapter]
+	if !ok {
+		return nil, fmt.Errorf("adapter %q is not known", a.Adapter)
+	}
+	return factory(acquirer.Config{
+		Name: a.Name, URL: a.URL, Secret: secret, Account: a.Account, Timeout: a.Timeout, Settings: a.Settings,
+	})
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -77,6 +80,9 @@ func TestMerchantsAndKeysFromTheCommandLine(t *testing.T) {
 	if code, _, stderr := command(t, env, "apikey", "create", "--role", "charges", "--name", "x"); code != 1 || !strings.Contains(stderr, "merchant") {
 		t.Errorf("a charges key without merchant: code %d: %s", code, stderr)
 	}
+	if code, _, stderr := command(t, env, "merchant", "create", "--name", "x", "--acquirers", "north,NO RTH"); code != 1 || !strings.Contains(stderr, `"NO RTH"`) {
+		t.Errorf("what is no acquirer's name: code %d: %s", code, stderr)
+	}
 }
 
 func TestCheckConfig(t *testing.T) {
@@ -92,5 +98,32 @@ func TestCheckConfig(t *testing.T) {
 	env["PAYMENTSD_CONFIG"] = writeConfig(t, "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', settings: {trust: 1s}}\n")
 	if code, _, stderr := command(t, env, "check-config"); code != 1 || !strings.Contains(stderr, "acquirers[0] (north)") || !strings.Contains(stderr, `"trust"`) {
 		t.Errorf("a wrong setting of an adapter: code %d: %s", code, stderr)
+	}
+	wrong := map[string]string{"PAYMENTSD_ADDR": "8080", "PAYMENTSD_CONFIG": writeConfig(t,
+		"acquirers:\n- {name: north, url: 'htps://x', secret: {env: NORTH_SECRET}, breaker: {fail_percent: 500}}\n- {name: south, url: 'http://127.0.0.1:1', timeout: 50s}\n")}
+	code, _, stderr := command(t, wrong, "check-config")
+	for _, part := range []string{"DATABASE_URL", "PAYMENTSD_FINGERPRINT_KEY", `is "8080"`, `"htps"`, "no NORTH_SECRET", "[Bb]reaker|500", "timeout is 50s"} {
+		if code != 1 || !regexp.MustCompile(part).MatchString(stderr) {
+			t.Errorf("all at once, code %d: %q is missing in\n%s", code, part, stderr)
+		}
+	}
+	if _, _, stderr := command(t, wrong, "check-config", "--offline"); strings.Contains(stderr, "DATABASE_URL") {
+		t.Errorf("offline: %s", stderr)
+	}
+}
+
+// Regression: a demo that could not start left its folder behind.
+func TestDemoLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	if err := (&demoCommand{}).Run(ctx, &process{getenv: os.Getenv, stdout: &out, stderr: &out}); err == nil {
+		t.Error("it ran although it was told to stop")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 
 	"paymentsd/internal/postgres"
 	"paymentsd/migrations"
@@ -18,7 +20,7 @@ type serveCommand struct {
 
 func (c *serveCommand) Run(ctx context.Context, p *process) error {
 	settings, key, err := c.settings()
-	if err != nil {
+	if err := errors.Join(c.check(), err); err != nil {
 		return err
 	}
 	log := p.logger(false, slog.LevelInfo)
@@ -33,22 +35,25 @@ func (c *serveCommand) Run(ctx context.Context, p *process) error {
 
 // settings reads everything that can be wrong before anything is started.
 func (c *serveCommand) settings() (config, []byte, error) {
-	if err := c.check(); err != nil {
-		return config{}, nil, err
-	}
-	key, err := fingerprintKey(c.FingerprintKey)
-	if err != nil {
-		return config{}, nil, err
-	}
-	if c.Config == "" {
-		return config{}, nil, fmt.Errorf("PAYMENTSD_CONFIG (or --config) is not set: name the YAML file with the acquirers")
-	}
-	settings, err := readConfig(c.Config)
-	if err != nil {
-		return config{}, nil, err
-	}
+	key, keyErr := fingerprintKey(c.FingerprintKey)
+	settings, err := c.file()
 	settings.Server.Addr = orElse(c.Addr, settings.Server.Addr)
-	return settings, key, nil
+	return settings, key, errors.Join(keyErr, err, checkAddr(settings.Server.Addr))
+}
+
+func (c *serveCommand) file() (config, error) {
+	if c.Config == "" {
+		return defaultConfig(), errors.New("PAYMENTSD_CONFIG (or --config) is not set: name the YAML file with the acquirers")
+	}
+	return readConfig(c.Config)
+}
+
+// checkAddr refuses what could not be listened on, before anything is started.
+func checkAddr(addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Errorf("server.addr (PAYMENTSD_ADDR, --addr) is %q: it must be HOST:PORT, such as 127.0.0.1:8080", addr)
+	}
+	return nil
 }
 
 type checkConfigCommand struct {
@@ -59,11 +64,11 @@ type checkConfigCommand struct {
 // Run reads the configuration as serve would, and starts nothing.
 func (c *checkConfigCommand) Run(ctx context.Context, p *process) error {
 	settings, _, err := c.settings()
-	if err != nil {
-		return err
+	if !c.Offline {
+		err = errors.Join(c.check(), err)
 	}
-	if _, err := routes(settings, p.getenv, slog.New(slog.DiscardHandler)); err != nil {
-		return err
+	if _, routesErr := routes(settings, p.getenv, slog.New(slog.DiscardHandler)); err != nil || routesErr != nil {
+		return errors.Join(err, routesErr)
 	}
 	if !c.Offline {
 		pool, err := postgres.Open(ctx, postgres.Config{URL: c.DatabaseURL, Role: postgres.ServiceRole, MaxConns: 1, Name: "paymentsd check-config"})

@@ -245,6 +245,9 @@ func (c *exceptionsCommand) execute(ctx context.Context, p *process) (int, error
 	if err := reconcile.WriteExceptions(p.stdout, c.Output, all, asOf); err != nil {
 		return exitInternal, err
 	}
+	if len(all) == 0 && c.Output == "table" {
+		fmt.Fprintln(p.stdout, "No exceptions.")
+	}
 	for _, e := range all {
 		if e.Closed == nil {
 			return exitExceptions, nil

@@ -212,7 +212,11 @@ func TestTheNightlyRunAgainstTheSimulator(t *testing.T) {
 	if verified := s.want(exitClean, s.run("", "verify")); strings.Contains(verified.stdout, "FAULT") {
 		t.Errorf("verify: %s", verified.stdout)
 	}
-	s.want(exitClean, s.run("", "exceptions"))
+	none := s.run("", "exceptions")
+	s.want(exitClean, none)
+	if none.stdout != "No exceptions.\n" {
+		t.Errorf("no exceptions: %q", none.stdout)
+	}
 
 	// The same bytes as a file, in a directory, by standard input and by another address.
 	whole := fetch(t, server.URL+"/settlement?sequence=1")
