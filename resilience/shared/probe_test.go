@@ -197,7 +197,8 @@ func TestProbe(t *testing.T) {
 		cfg := quick()
 		db, all := cluster(t, 1, cfg)
 		trip(t, all[0])
-		for column, duration := range map[string]string{"open_until": "open_for", "probe_until": "probe_lease"} {
+		for _, c := range [][2]string{{"open_until", "open_for"}, {"probe_until", "probe_lease"}} { // first open, then half-open
+			column, duration := c[0], c[1]
 			const ahead = `update breakers set %s = clock_timestamp() + interval '1 year'`
 			if _, err := db.Pool.Exec(t.Context(), strings.Replace(ahead, "%s", column, 1)); err != nil {
 				t.Fatal(err)
