@@ -41,7 +41,7 @@ func (s *stage) nightly(ctx context.Context) (string, error) {
 		if err := hold(len(report.Exceptions) == 0, "%s: %d exceptions, the first is %+v", a.name, len(report.Exceptions), report.Exceptions); err != nil {
 			return "", err
 		}
-		told = append(told, fmt.Sprintf("%s: %d lines matched, %s", a.name, report.Lines.Matched, resolved(report)))
+		told = append(told, fmt.Sprintf("%s: lines matched: %d, %s", a.name, report.Lines.Matched, resolved(report)))
 	}
 	left, err := s.unknowns(ctx)
 	if err != nil {
