@@ -252,16 +252,20 @@ func (b *safeBuffer) String() string {
 	return b.buffer.String()
 }
 
-// hold keeps the reconciliation of an acquirer busy until the test ends: a file is being taken in that
-// does not come to its end.
+// hold keeps the reconciliation of an acquirer busy until the test ends: a run takes a file in that does
+// not come to its end.
 func (w *world) hold(acquirer string) {
 	reading, ended := make(chan struct{}), make(chan struct{})
 	in, out := io.Pipe()
 	first := sync.OnceFunc(func() { close(reading) })
+	file := readerFunc(func(p []byte) (int, error) { first(); return in.Read(p) })
 	go func() {
 		defer close(ended)
-		_, _ = w.reconciler.ImportFile(context.WithoutCancel(w.t.Context()), acquirer, "canonical", "held.csv",
-			readerFunc(func(p []byte) (int, error) { first(); return in.Read(p) }))
+		_, _ = w.reconciler.Run(context.WithoutCancel(w.t.Context()), reconcile.Request{
+			Acquirer: acquirer, Format: "canonical", AsOf: time.Now().UTC(), Feeds: []reconcile.Feed{{
+				Name: "held.csv", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(file), nil },
+			}},
+		})
 	}()
 	w.t.Cleanup(func() {
 		_ = out.CloseWithError(errors.New("the test is over"))

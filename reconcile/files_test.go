@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"paymentsd/ledger"
 	"paymentsd/payment"
 	"paymentsd/settlement"
@@ -22,6 +24,65 @@ func (s *shop) importOf(name string, content []byte) Imported {
 		s.t.Fatal(err)
 	}
 	return got
+}
+
+// A sender that is slow, or many files at once, must leave the nightly run its lock and charges their
+// connections.
+func TestFilesThatArriveHoldNothingThatOthersNeed(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	config := s.pool.Config()
+	config.MaxConns = 3
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	r := s.another(func(c *Config) { c.Pool = pool })
+	content := bytesOf(t, header("north", 1), line("1", s.charge(spec{status: payment.Captured})))
+	type answer struct {
+		imported Imported
+		err      error
+	}
+	const files = 8
+	var senders []*io.PipeWriter
+	answers := make(chan answer, files)
+	for range files {
+		in, out := io.Pipe()
+		senders = append(senders, out)
+		go func() {
+			i, err := r.ImportFile(t.Context(), "north", "canonical", "1.csv", in)
+			answers <- answer{i, err}
+		}()
+		if _, err := out.Write(content[:1]); err != nil { // returns when the file is being read
+			t.Fatal(err)
+		}
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are held while files arrive, want none", n)
+	}
+	if _, err := s.Run(t.Context(), request("north", friday)); err != nil {
+		t.Errorf("a run while files arrive: %v", err)
+	}
+	for _, out := range senders {
+		go func() {
+			_, err := out.Write(content[1:])
+			_ = out.CloseWithError(err) // nil ends the file
+		}()
+	}
+	fresh := 0
+	for range files {
+		a := <-answers
+		if a.err != nil || a.imported.File.Status != Accepted {
+			t.Errorf("a file of many at once: %+v, %v", a.imported.File, a.err)
+		}
+		if !a.imported.Known {
+			fresh++
+		}
+	}
+	if fresh != 1 {
+		t.Errorf("%d of the same files were taken in, want 1", fresh)
+	}
 }
 
 func TestFilesAreTakenInOnce(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,29 +37,59 @@ func (r *Reconciler) ImportFile(ctx context.Context, acquirer, format, name stri
 	if err := checkAcquirer(acquirer); err != nil {
 		return Imported{}, err
 	}
+	layout, err := formatNamed(format)
+	if err != nil {
+		return Imported{}, err
+	}
+	spooled, err := r.spool(in) // before any lock: a sender that is slow must not stop the nightly run
+	if err != nil {
+		return Imported{}, fmt.Errorf("take in %s: %w", name, err)
+	}
+	defer spooled.close()
+	end, err := r.turn(ctx)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer end()
 	l, err := r.lock(ctx, acquirer)
 	if err != nil {
 		return Imported{}, err
 	}
 	defer l.release(ctx)
-	imported, err := r.importFile(ctx, acquirer, format, name, in)
+	imported, err := r.importFile(ctx, acquirer, layout, name, spooled)
 	if err != nil {
 		return Imported{}, err
 	}
 	return imported, r.recordGaps(ctx, acquirer)
 }
 
-// importFile is ImportFile for who holds the acquirer's lock.
-func (r *Reconciler) importFile(ctx context.Context, acquirer, format, name string, in io.Reader) (Imported, error) {
-	layout, err := settlement.FormatNamed(format)
-	if err != nil {
-		return Imported{}, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
+// turn waits until no other file is being taken in by this process: each holds a connection while it waits
+// for the acquirer's lock and works on another, so that many at once would leave the pool, which charges
+// share, without any.
+func (r *Reconciler) turn(ctx context.Context) (end func(), err error) {
+	patience := time.NewTimer(r.LockWait)
+	defer patience.Stop()
+	select {
+	case r.turns <- struct{}{}:
+		return func() { <-r.turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, fmt.Errorf("%w: other files are being taken in; waited %s, try again when they are", ErrBusy, r.LockWait)
 	}
-	spooled, err := r.spool(in)
+}
+
+func formatNamed(name string) (settlement.Format, error) {
+	layout, err := settlement.FormatNamed(name)
 	if err != nil {
-		return Imported{}, fmt.Errorf("take in %s: %w", name, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
-	defer spooled.close()
+	return layout, nil
+}
+
+// importFile takes in a file that is on disk, for who holds the acquirer's lock.
+func (r *Reconciler) importFile(ctx context.Context, acquirer string, layout settlement.Format, name string, spooled *spooled) (Imported, error) {
+	format := layout.Name()
 	id := fileID(acquirer, format, spooled.sha256)
 	before, known, err := file(ctx, r.Pool, id)
 	if err != nil {

@@ -75,6 +75,7 @@ type Progress struct {
 // Reconciler runs reconciliations. It is safe for concurrent use.
 type Reconciler struct {
 	Config
+	turns chan struct{} // see turn
 }
 
 // New makes a Reconciler; zero settings take their defaults.
@@ -97,7 +98,7 @@ func New(c Config) *Reconciler {
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
 	}
-	return &Reconciler{Config: c}
+	return &Reconciler{Config: c, turns: make(chan struct{}, 1)}
 }
 
 func (r *Reconciler) cutoff(acquirer string) int {

@@ -121,12 +121,21 @@ func (r *Reconciler) work(ctx context.Context, l *locks, q Request, run *Run) (R
 }
 
 func (r *Reconciler) importFeed(ctx context.Context, q Request, feed Feed) (Imported, error) {
+	layout, err := formatNamed(q.Format)
+	if err != nil {
+		return Imported{}, err
+	}
 	in, err := feed.Open(ctx)
 	if err != nil {
 		return Imported{}, fmt.Errorf("open settlement file %s: %w", feed.Name, err)
 	}
 	defer in.Close()
-	return r.importFile(ctx, q.Acquirer, q.Format, feed.Name, in)
+	spooled, err := r.spool(in)
+	if err != nil {
+		return Imported{}, fmt.Errorf("take in %s: %w", feed.Name, err)
+	}
+	defer spooled.close()
+	return r.importFile(ctx, q.Acquirer, layout, feed.Name, spooled)
 }
 
 // describe tells a person what became of a file.
