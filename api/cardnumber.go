@@ -14,9 +14,10 @@ const (
 
 // holdsCardNumber reports whether a text holds what passes as a card number: 12 to 19 digits that a
 // card network issues, with a right check digit (Luhn), in one group or with blanks and dashes between
-// groups. UUIDs and hexadecimal digests are passed over: they are no card numbers, and one in some
-// thousands of them would look like one.
+// groups, in the digits of whatever script. UUIDs and hexadecimal digests are passed over: they are no card
+// numbers, and one in some thousands of them would look like one.
 func holdsCardNumber(s string) bool {
+	s = withPlainDigits(s)
 	var groups []string // digit groups that only blanks or dashes part
 	for rest := s; rest != ""; {
 		if n := digestLength(rest, len(s) > len(rest) && isWordByte(s[len(s)-len(rest)-1])); n > 0 {
@@ -89,8 +90,22 @@ func luhn(number string) bool {
 	return sum%10 == 0
 }
 
-// parts reports whether r may stand between the groups of one number.
-func parts(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Pd, r) }
+// parts reports whether r may stand between the groups of one number; marks that cannot be seen (Cf) may.
+func parts(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Pd, unicode.Cf) }
+
+// withPlainDigits writes the decimal digits of all scripts as 0 to 9.
+func withPlainDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf || !unicode.IsDigit(r) {
+			return r
+		}
+		zero := r // a script's digits stand together, from 0 to 9, once or several times
+		for unicode.IsDigit(zero - 1) {
+			zero--
+		}
+		return '0' + (r-zero)%10
+	}, s)
+}
 
 func digitsLength(s string) int {
 	n := 0

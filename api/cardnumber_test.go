@@ -22,6 +22,11 @@ func testCards() []string {
 	}
 }
 
+// inScript writes digits in the script whose zero is given.
+func inScript(digits string, zero rune) string {
+	return strings.Map(func(r rune) rune { return zero + r - '0' }, digits)
+}
+
 func TestHoldsCardNumber(t *testing.T) {
 	t.Parallel()
 	for _, card := range testCards() {
@@ -39,6 +44,11 @@ func TestHoldsCardNumber(t *testing.T) {
 			"in a path":            "/v1/cards/" + card + "/charges",
 			"beside a UUID":        "550e8400-e29b-41d4-a716-446655440000 " + card,
 			"in JSON":              `{"pan":` + card + `}`,
+			"in full-width digits": inScript(card, '\uff10'),
+			"in Arabic digits":     inScript(card, '\u0660'),
+			"in bold digits":       inScript(card, '\U0001d7ce'),
+			"in monospace digits":  inScript(card, '\U0001d7f6'),
+			"with unseen marks":    grouped(card, "\u200b"),
 		} {
 			if !holdsCardNumber(text) {
 				t.Errorf("%s %s: %q is not recognised", card, name, text)
