@@ -49,6 +49,9 @@ type Limits struct {
 	BodyBytesMax int64         // of a JSON body; 64 KiB
 	FileBytesMax int64         // of a settlement file; 64 MiB
 	WaitMax      time.Duration // of Prefer: wait=N; 10 s
+	// StoreTime is how long the store may take for anything but a charge and a settlement file, which have
+	// limits of their own; 5 s. After it the answer is 503: a store that hangs must not hold requests.
+	StoreTime time.Duration
 }
 
 func (l Limits) orDefaults() Limits {
@@ -60,6 +63,9 @@ func (l Limits) orDefaults() Limits {
 	}
 	if l.WaitMax == 0 {
 		l.WaitMax = 10 * time.Second
+	}
+	if l.StoreTime == 0 {
+		l.StoreTime = 5 * time.Second
 	}
 	return l
 }
@@ -80,6 +86,9 @@ func New(d Deps) http.Handler {
 	a.router.NotFound(a.serve(nil, a.routeNotFound))
 	a.router.MethodNotAllowed(a.serve(nil, a.methodNotAllowed))
 	for _, r := range a.routes() {
+		if r.method == http.MethodGet {
+			r.handle = a.inTime(r.handle)
+		}
 		a.router.MethodFunc(r.method, r.pattern, a.serve(r.access, r.handle))
 	}
 	return a.router
@@ -99,15 +108,15 @@ func (a *api) routes() []route {
 		{http.MethodGet, "/v1/charges/{id}", mayRead, a.getCharge},
 		{http.MethodGet, "/v1/charges/{id}/attempts", mayRead, a.listAttempts},
 		{http.MethodGet, "/v1/charges/{id}/resolutions", mayRead, a.listResolutions},
-		{http.MethodPost, "/v1/charges/{id}/resolution", mayOperate, a.postResolution},
+		{http.MethodPost, "/v1/charges/{id}/resolution", mayOperate, a.inTime(a.postResolution)},
 		{http.MethodGet, "/v1/ledger/balances", mayOperate, a.listBalances},
 		{http.MethodGet, "/v1/ledger/transfers", mayOperate, a.listTransfers},
 		{http.MethodGet, "/v1/acquirers", mayOperate, a.listAcquirers},
-		{http.MethodPost, "/v1/acquirers/{name}/breaker", maySteer, a.postBreaker},
+		{http.MethodPost, "/v1/acquirers/{name}/breaker", maySteer, a.inTime(a.postBreaker)},
 		{http.MethodGet, "/v1/reconciliation/runs", maySteer, a.listRuns},
 		{http.MethodGet, "/v1/reconciliation/exceptions", mayOperate, a.listExceptions},
 		{http.MethodGet, "/v1/reconciliation/exceptions/{id}", mayOperate, a.getException},
-		{http.MethodPost, "/v1/reconciliation/exceptions/{id}", mayOperate, a.postException},
+		{http.MethodPost, "/v1/reconciliation/exceptions/{id}", mayOperate, a.inTime(a.postException)},
 		{http.MethodGet, "/v1/settlement-files", maySteer, a.listFiles},
 		{http.MethodPost, "/v1/settlement-files", maySteer, a.postFile},
 		{http.MethodGet, "/problems/{code}", nil, a.getProblem},
@@ -130,6 +139,15 @@ func (a *api) serve(may access, h handler) http.HandlerFunc {
 		if err != nil {
 			a.fail(w, r, err)
 		}
+	}
+}
+
+// inTime bounds how long a handler waits for the store.
+func (a *api) inTime(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), a.Limits.StoreTime)
+		defer cancel()
+		return h(w, r.WithContext(ctx))
 	}
 }
 

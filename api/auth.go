@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -52,7 +53,9 @@ func (a *api) authenticate(r *http.Request, may access) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.Auth.Authenticate(r.Context(), presented)
+	ctx, cancel := context.WithTimeout(r.Context(), a.Limits.StoreTime)
+	defer cancel()
+	p, err := a.Auth.Authenticate(ctx, presented)
 	switch {
 	case errors.Is(err, merchant.ErrUnknownKey):
 		return err

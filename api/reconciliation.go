@@ -157,7 +157,11 @@ func severities() []string {
 
 // exceptionAddressed reads the exception of the path. Another merchant's is not found.
 func (a *api) exceptionAddressed(r *http.Request, p merchant.Principal) (reconcile.Exception, error) {
-	e, err := a.Reconciliation.Exception(r.Context(), chi.URLParam(r, "id"))
+	id := chi.URLParam(r, "id")
+	if !printable(id) { // Postgres would refuse some bytes, as if it were in trouble
+		return reconcile.Exception{}, reconcile.ErrNoException
+	}
+	e, err := a.Reconciliation.Exception(r.Context(), id)
 	if err == nil && p.Merchant != nil && (e.Merchant == nil || *e.Merchant != p.Merchant.ID) {
 		err = reconcile.ErrNoException
 	}

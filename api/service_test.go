@@ -99,6 +99,20 @@ func TestAPlatformKeyActsForEveryMerchant(t *testing.T) {
 	w.expect(w.ask(http.MethodPost, "/v1/charges", "ops key", goodCharge, "Idempotency-Key", "k2"), http.StatusForbidden, "forbidden")
 }
 
+// Postgres cannot hold some bytes that a path can: an id with them is nobody's, and no trouble of ours.
+func TestIDsThatPostgresCannotReadAreNotFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, id := range []string{"%00", "ex_%00", "%FF", "%ED%A0%80"} {
+		w.expect(w.ask(http.MethodGet, "/v1/reconciliation/exceptions/"+id, "ops key", ""), http.StatusNotFound, "exception_not_found")
+		w.expect(w.ask(http.MethodPost, "/v1/reconciliation/exceptions/"+id, "ops key", `{"action": "note", "reason": "r"}`),
+			http.StatusNotFound, "exception_not_found")
+		for _, path := range []string{"/v1/charges/" + id, "/v1/charges/" + id + "/attempts", "/v1/charges/" + id + "/resolutions"} {
+			w.expect(w.ask(http.MethodGet, path, "ops key", ""), http.StatusNotFound, "charge_not_found")
+		}
+	}
+}
+
 // TestNoCardNumberGetsIntoTheLog sends one wherever a client can put one.
 func TestNoCardNumberGetsIntoTheLog(t *testing.T) {
 	t.Parallel()
