@@ -22,6 +22,7 @@ type Shared struct {
 	pool         *pgxpool.Pool
 	store        store
 	listenConfig *pgx.ConnConfig
+	sockets      sockets
 	accounts     []*account // by name; fixed
 	events       *events
 	kick         chan struct{}
@@ -61,14 +62,13 @@ func Open(ctx context.Context, c Config) (*Shared, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Shared{replica: c.identity(), log: c.Log, start: time.Now(), events: newEvents(), kick: make(chan struct{}, 1)}
+	config.ConnConfig.DialFunc = s.sockets.dialler(config.ConnConfig.DialFunc)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the pool of the shared breaker: %w", err)
 	}
-	s := &Shared{
-		replica: c.identity(), log: c.Log, start: time.Now(), pool: pool, listenConfig: config.ConnConfig.Copy(),
-		events: newEvents(), kick: make(chan struct{}, 1),
-	}
+	s.pool, s.listenConfig = pool, config.ConnConfig.Copy()
 	s.store = store{db: pool, replica: s.replica}
 	s.listenConfig.RuntimeParams["application_name"] += " listener"
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -127,6 +127,8 @@ func (s *Shared) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
+	hurry := time.AfterFunc(storeTimeMax+closeTimeMax, s.sockets.end)
+	defer hurry.Stop()
 	s.work.Wait()
 	s.pool.Close()
 }
