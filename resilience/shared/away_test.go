@@ -2,11 +2,14 @@ package shared
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"paymentsd/internal/pgtest"
 	"paymentsd/resilience"
@@ -280,6 +283,19 @@ func TestListen(t *testing.T) {
 		}
 		if got := deaf.Snapshot(); got.Epoch != 2 || got.State != resilience.Open {
 			t.Errorf("snapshot %+v", got)
+		}
+	})
+	t.Run("a listener that hears nothing of its own notices, and says why", func(t *testing.T) {
+		t.Parallel()
+		_, all := cluster(t, 1, shut())
+		conn, err := pgx.ConnectConfig(t.Context(), all[0].listenConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background()) //nolint:errcheck // the end of the test
+		// It listens to nothing, as behind a transaction pooler.
+		if err := all[0].hear(conn, "paymentsd_hello_nobody"); !errors.Is(err, errDeaf) {
+			t.Errorf("after silence: %v, want %v", err, errDeaf)
 		}
 	})
 	t.Run("without any notification, as behind a transaction pooler, polling finds out", func(t *testing.T) {

@@ -47,6 +47,8 @@ type health struct {
 const (
 	// pruneEvery is how often each replica has old windows deleted.
 	pruneEvery = time.Minute
+	// joinTimeMax is how long Open may take.
+	joinTimeMax = 10 * time.Second
 	// The coarse clock ticks often enough that only a process which stood still is behind by its lag.
 	clockEvery = 100 * time.Millisecond
 	clockLag   = time.Second
@@ -95,6 +97,8 @@ func (s *Shared) newAccount(a Acquirer) *account {
 
 // join listens first and reads then.
 func (s *Shared) join(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeMax)
+	defer cancel()
 	first := make(chan error, 1)
 	s.spawn(func() { s.listenLoop(first) })
 	select {
@@ -105,8 +109,11 @@ func (s *Shared) join(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := s.flush(ctx); err != nil {
-		return err
+	// The first statement connects and plans as well, which can take longer than one is given.
+	for err := s.flush(ctx); err != nil; err = s.flush(ctx) {
+		if ctx.Err() != nil || !s.pause(reportPause) {
+			return err
+		}
 	}
 	for _, a := range s.accounts {
 		if a.breaker.phase.Load() == nil {
