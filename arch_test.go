@@ -29,6 +29,7 @@ func rooms() map[string]room {
 		"money":             {why: "an exact amount with its currency: everything may rest on it, it rests on nothing", pure: true},
 		"resilience":        {why: "whether, when and how often to call what may fail; knows no acquirer and no database", pure: true, clock: "tested under a fake clock in testing/synctest", floats: "rates and jitter, never money"},
 		"resilience/shared": {why: "the same breaker and budget, agreed by every replica through Postgres; knows no charge", imports: []string{"resilience", "internal/postgres"}, clock: "deadlines of this process on its monotonic clock; leases and windows on the database's"},
+		"resilience/advice": {why: "holds the configured policies against the traffic there was; decides nothing", imports: []string{"resilience"}, pure: true, floats: "the bounds of a histogram of times", floatIn: "histogram.go"},
 		"merchant":          {why: "tenants, their routing and their API keys", imports: []string{"internal/postgres"}},
 		"idempotency":       {why: "one key means one effect", imports: []string{"merchant", "internal/postgres"}},
 		"ledger":            {why: "balanced transfers and balances; knows charges only by their id", imports: []string{"money", "merchant", "internal/postgres"}},
@@ -40,7 +41,7 @@ func rooms() map[string]room {
 		"acquirer/acquirertest": {why: "the conformance suite; runs on the contract alone", imports: []string{"acquirer", "money"}},
 		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement"}, clock: "the default of its Now, and waiting for a port"},
 
-		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "internal/postgres"}},
+		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
 		"api":       {why: "JSON over HTTP; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
 

@@ -75,12 +75,16 @@ func (r *Resolver) OpenUnknowns(ctx context.Context, m merchant.ID, after string
 	return charges, nil
 }
 
-// nextMerchant is a report over all merchants: one probe of an index.
-const nextMerchant = `select coalesce(min(c.merchant_id), -1) from charges c where c.merchant_id > @after`
+// selectNextMerchant is a report over all merchants: one probe of an index.
+const selectNextMerchant = `select coalesce(min(c.merchant_id), -1) from charges c where c.merchant_id > @after`
 
 // NextMerchant is the merchant with the next greater number that has a charge; ok is false at the end.
 func (r *Resolver) NextMerchant(ctx context.Context, after merchant.ID) (next merchant.ID, ok bool, err error) {
-	if err := r.pool.QueryRow(ctx, nextMerchant, pgx.NamedArgs{"after": after}).Scan(&next); err != nil {
+	return nextMerchant(ctx, r.pool, after)
+}
+
+func nextMerchant(ctx context.Context, db postgres.DB, after merchant.ID) (next merchant.ID, ok bool, err error) {
+	if err := db.QueryRow(ctx, selectNextMerchant, pgx.NamedArgs{"after": after}).Scan(&next); err != nil {
 		return 0, false, fmt.Errorf("find the next merchant: %w", err)
 	}
 	return next, next >= 0, nil

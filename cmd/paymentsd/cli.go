@@ -28,6 +28,7 @@ type cli struct {
 	Merchant    merchantCommand    `cmd:"" help:"Add or list merchants."`
 	Apikey      apikeyCommand      `cmd:"" name:"apikey" help:"Make, list or revoke API keys."`
 	CheckConfig checkConfigCommand `cmd:"" help:"Read the configuration and report every problem in it."`
+	Advise      adviseCommand      `cmd:"" help:"Hold breaker, bulkhead, timeouts and budgets against the traffic of the last days; exit 1 if a number is out of line, 2 if nothing can be said."`
 }
 
 // process is what a command needs of the process it runs in.
@@ -35,6 +36,15 @@ type process struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
 }
+
+// exitError ends a command with a code of its own.
+type exitError struct {
+	code  int
+	cause error // nil: all was said
+}
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.cause) }
+func (e *exitError) Unwrap() error { return e.cause }
 
 // logger writes one JSON object a line, or text where a person reads along.
 func (p *process) logger(text bool, level slog.Level) *slog.Logger {

@@ -212,6 +212,13 @@ func fingerprintKey(text string) ([]byte, error) {
 	return key, nil
 }
 
+// policies are what was set for an acquirer, over the defaults.
+func (a acquirerConfig) policies() resilience.Settings {
+	return resilience.Settings{
+		Breaker: a.Breaker.settings(), Budget: a.Budget.settings(), Bulkhead: a.Bulkhead.settings(), Retry: a.Retry.settings(a.Timeout),
+	}
+}
+
 func (b breakerConfig) settings() resilience.BreakerConfig {
 	c := resilience.DefaultBreaker()
 	c.Window = orElse(b.Window, c.Window)

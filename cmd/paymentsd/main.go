@@ -23,7 +23,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// run is main without the operating system. It gives the exit code: 0 done, 1 failed, 2 used wrongly.
+// run is main without the operating system. It gives the exit code: 0 done, 1 failed, 2 used wrongly,
+// unless the command has codes of its own.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	var commands cli
 	exited := -1
@@ -46,6 +47,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	err = parsed.Run(&process{getenv: getenv, stdout: stdout, stderr: stderr})
+	if e, ok := errors.AsType[*exitError](err); ok {
+		if e.cause != nil {
+			fmt.Fprintln(stderr, "paymentsd:", e.cause)
+		}
+		return e.code
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "paymentsd:", err)
 		return 1
