@@ -112,6 +112,7 @@ func (a *api) routes() []route {
 		{http.MethodGet, "/v1/ledger/balances", mayOperate, a.listBalances},
 		{http.MethodGet, "/v1/ledger/transfers", mayOperate, a.listTransfers},
 		{http.MethodGet, "/v1/acquirers", mayOperate, a.listAcquirers},
+		{http.MethodGet, "/v1/acquirers/{name}", mayOperate, a.getAcquirer},
 		{http.MethodPost, "/v1/acquirers/{name}/breaker", maySteer, a.inTime(a.postBreaker)},
 		{http.MethodGet, "/v1/reconciliation/runs", maySteer, a.listRuns},
 		{http.MethodGet, "/v1/reconciliation/exceptions", mayOperate, a.listExceptions},

@@ -45,8 +45,12 @@ type Ledger interface {
 // Acquirers shows and steers what stands between us and each acquirer.
 type Acquirers interface {
 	Acquirers() []payment.AcquirerStatus
-	// SetBreaker holds a breaker open or closed, or lets it decide again (mode auto).
-	SetBreaker(ctx context.Context, name, mode, actor string) error
+	Acquirer(name string) (payment.AcquirerStatus, error)
+	// Reports and Transitions ask the store.
+	Reports(ctx context.Context) ([]payment.ReplicaReport, error)
+	Transitions(ctx context.Context, acquirer string, most int) ([]payment.Transition, error)
+	// SetBreaker holds a breaker open or closed, or lets it decide again (mode auto), and writes the audit log.
+	SetBreaker(ctx context.Context, name, mode string, act payment.Act) error
 }
 
 // Exposures sums the unknown charges by acquirer and currency, over all merchants.

@@ -32,7 +32,7 @@ func TestIdempotency(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newWorld(t))
+			test(t, newSharedWorld(t))
 		})
 	}
 }

@@ -145,15 +145,15 @@ func anyOf(matches ...func(error) bool) func(error) bool {
 }
 
 // isStoreTrouble recognises what a read of the store returns when it cannot be reached or does not
-// answer in time: trouble of the network, and the SQLSTATEs that say so (classes 08 and 53, 57014 and
-// 57P0x of PostgreSQL, appendix A).
+// answer in time: trouble of the network, and the SQLSTATEs that say so (classes 08 and 53, 55P03, 57014
+// and 57P0x of PostgreSQL, appendix A).
 func isStoreTrouble(err error) bool {
 	if state, ok := errors.AsType[interface {
 		error
 		SQLState() string
 	}](err); ok {
 		s := state.SQLState()
-		return strings.HasPrefix(s, "08") || strings.HasPrefix(s, "53") || strings.HasPrefix(s, "57P0") || s == "57014"
+		return strings.HasPrefix(s, "08") || strings.HasPrefix(s, "53") || strings.HasPrefix(s, "57P0") || s == "57014" || s == "55P03"
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -24,6 +24,7 @@ func TestRoles(t *testing.T) {
 		"GET /v1/ledger/balances":                 ops,
 		"GET /v1/ledger/transfers":                ops,
 		"GET /v1/acquirers":                       ops,
+		"GET /v1/acquirers/{name}":                ops,
 		"POST /v1/acquirers/{name}/breaker":       platform,
 		"GET /v1/reconciliation/runs":             platform,
 		"GET /v1/reconciliation/exceptions":       ops,

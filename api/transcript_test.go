@@ -22,6 +22,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"paymentsd/idempotency"
+	"paymentsd/internal/pgtest"
 )
 
 var update = flag.Bool("update", false, "write what the service answers into testdata/*.txtar")
@@ -48,7 +49,7 @@ func TestTranscripts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := &player{w: newWorld(t), contract: contract, names: map[string]string{}, counts: map[string]int{}}
+				p := &player{w: newSharedWorld(t), contract: contract, names: map[string]string{}, counts: map[string]int{}}
 				p.play(archive)
 				if *update && !t.Failed() {
 					if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
@@ -115,7 +116,7 @@ func (w *world) do(what string) error {
 	verb, object, _ := strings.Cut(what, " ")
 	switch {
 	case what == "the store goes down":
-		w.network.cut()
+		w.wire.Set(pgtest.Cut)
 	case what == "the process is stopping":
 		w.stopping.Store(true)
 	case what == "the books break":
@@ -125,6 +126,8 @@ func (w *world) do(what string) error {
 		return err
 	case verb == "reconcile":
 		return w.reconcile(ctx, object)
+	case what == "the replica reports":
+		w.flushes()
 	case verb == "hold":
 		w.hold(object)
 	default:
@@ -271,6 +274,8 @@ var varying = []struct {
 	{"key id", regexp.MustCompile(`\bkey [0-9a-z]{12}\b`), false},
 	{"evidence", regexp.MustCompile(`\boperator:[0-9a-f]{24}\b`), true},
 	{"bytes", regexp.MustCompile(`"bytes": \d+`), false},
+	{"replica", regexp.MustCompile(`\btest/[a-z2-7]{6}\b`), false},
+	{"seconds", regexp.MustCompile(`"age_seconds": \d+`), false},
 	{"port", regexp.MustCompile(`127\.0\.0\.1:\d+`), false},
 }
 
@@ -303,8 +308,11 @@ func (p *player) record(x *exchange) string {
 }
 
 func (p *player) nameOf(kind, found string, counted bool) string {
-	if kind == "bytes" {
+	switch kind {
+	case "bytes":
 		return `"bytes": "<bytes>"` // times are written without their last zeros
+	case "seconds":
+		return `"age_seconds": "<seconds>"`
 	}
 	if !counted {
 		return "<" + kind + ">"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -23,11 +22,13 @@ import (
 	"paymentsd/api"
 	"paymentsd/idempotency"
 	"paymentsd/internal/pgtest"
+	"paymentsd/internal/postgres"
 	"paymentsd/ledger"
 	"paymentsd/merchant"
 	"paymentsd/payment"
 	"paymentsd/reconcile"
 	"paymentsd/resilience"
+	"paymentsd/resilience/shared"
 )
 
 // attemptTimeout is how long an acquirer may take here, and slowLatency what "slow" takes: enough to
@@ -42,7 +43,8 @@ const (
 type world struct {
 	t          *testing.T
 	pool       *pgxpool.Pool
-	network    *network // between the service and Postgres
+	wire       *pgtest.Wire // between the service and Postgres
+	serviceURL string       // by way of it
 	merchants  *merchant.Store
 	service    *payment.Service
 	reconciler *reconcile.Reconciler
@@ -54,20 +56,62 @@ type world struct {
 	keys       map[string]string // by the placeholder's name
 	shop       merchant.Merchant
 	stopping   atomic.Bool
-	broken     atomic.Bool // the books panic
+	broken     atomic.Bool    // the books panic
+	shared     *shared.Shared // nil: each breaker is the process's own
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return makeWorld(t, nil) }
+
+// newSharedWorld is one of the replicas that share breakers and budgets.
+func newSharedWorld(t *testing.T) *world {
+	return makeWorld(t, func(w *world, log *slog.Logger) {
+		var all []shared.Acquirer
+		for _, name := range []string{"north", "south", "west"} {
+			all = append(all, shared.Acquirer{Name: name, Breaker: resilience.DefaultBreaker(), Budget: resilience.DefaultBudget()})
+		}
+		w.shared = w.join(shared.Config{URL: w.serviceURL, Replica: "test", Acquirers: all, Log: log})
+	})
+}
+
+// join opens a replica; on a busy machine the first statements may take longer than they are given.
+func (w *world) join(config shared.Config) *shared.Shared {
+	w.t.Helper()
+	var s *shared.Shared
+	var err error
+	for range 10 {
+		if s, err = shared.Open(w.t.Context(), config); err == nil {
+			w.t.Cleanup(s.Close)
+			return s
+		}
+	}
+	w.t.Fatal(err)
+	return nil
+}
+
+// flushes waits until the replica has told the others what it had counted before, and has read the sums.
+func (w *world) flushes() {
+	w.t.Helper()
+	breaker := w.shared.Breaker("north")
+	for range 2 { // the first may have begun before
+		last := breaker.Snapshot().Sharing.Heard
+		for deadline := time.Now().Add(30 * time.Second); !breaker.Snapshot().Sharing.Heard.After(last); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				w.t.Fatal("the replica does not report")
+			}
+		}
+	}
+}
+
+func makeWorld(t *testing.T, sharing func(*world, *slog.Logger)) *world {
 	t.Helper()
 	db := pgtest.New(t)
 	w := &world{
-		t: t, log: &safeBuffer{}, network: &network{},
+		t: t, log: &safeBuffer{},
 		acquirers: map[string]*sim.Server{}, sims: map[string]*sim.Sim{}, keys: map[string]string{},
 	}
-	config := db.Pool.Config()
-	config.ConnConfig.DialFunc = w.network.dial
+	w.wire, w.serviceURL = pgtest.NewWire(t, db.ServiceURL())
 	var err error
-	if w.pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+	if w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.serviceURL, MaxConns: 8, StatementTimeout: time.Minute, Name: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.pool.Close)
@@ -78,6 +122,9 @@ func newWorld(t *testing.T) *world {
 			t.Logf("the service's log:\n%s", w.log.String())
 		}
 	})
+	if sharing != nil {
+		sharing(w, log)
+	}
 	w.service = w.newService(log)
 	w.reconciler = reconcile.New(reconcile.Config{
 		Pool: w.pool, Resolver: w.service.Resolver, Merchants: w.merchants, Now: time.Now, Log: log, LockWait: 100 * time.Millisecond,
@@ -101,14 +148,18 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) newService(log *slog.Logger) *payment.Service {
 	w.t.Helper()
-	service, err := payment.New(payment.Config{
+	config := payment.Config{
 		Pool: w.pool, Routes: []payment.Route{
 			w.newRoute("north", "", nil), w.newRoute("south", "", nil),
 			w.newRoute("west", "another-secret", map[string]string{"exponents": "USD=0"}),
 		},
 		Render: api.Render, Log: log, Now: time.Now,
 		Lease: time.Minute, Budget: 15 * time.Second, StoreTime: 5 * time.Second,
-	})
+	}
+	if w.shared != nil {
+		config.Replicas = w.shared
+	}
+	service, err := payment.New(config)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -136,16 +187,33 @@ func (w *world) newRoute(name, secret string, settings map[string]string) paymen
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	breaker, breakerErr := resilience.NewLocalBreaker(resilience.DefaultBreaker())
-	budget, budgetErr := resilience.NewLocalBudget(resilience.DefaultBudget())
-	bulkhead, bulkheadErr := resilience.NewBulkhead(resilience.DefaultBulkhead())
-	chain, chainErr := resilience.NewChain(resilience.ChainConfig{Breaker: breaker, Budget: budget, Bulkhead: bulkhead, Retry: resilience.Retry{
+	policies := resilience.DefaultSettings()
+	policies.Retry = resilience.Retry{
 		Attempts: 1, Backoff: resilience.Backoff{Jitter: resilience.JitterFull, Base: time.Millisecond, Cap: time.Millisecond}, CallP99: 10 * time.Millisecond, FirstMin: 10 * time.Millisecond,
-	}})
-	if err := errors.Join(breakerErr, budgetErr, bulkheadErr, chainErr); err != nil {
+	}
+	return payment.Route{Name: name, Adapter: adapter, Chain: w.chain(name, policies)}
+}
+
+func (w *world) chain(name string, policies resilience.Settings) *resilience.Chain {
+	w.t.Helper()
+	if w.shared == nil {
+		chain, err := resilience.NewLocal(policies)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return chain
+	}
+	bulkhead, err := resilience.NewBulkhead(policies.Bulkhead)
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	return payment.Route{Name: name, Adapter: adapter, Chain: chain}
+	chain, err := resilience.NewChain(resilience.ChainConfig{
+		Breaker: w.shared.Breaker(name), Budget: w.shared.Budget(name), Bulkhead: bulkhead, Retry: policies.Retry,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return chain
 }
 
 func (w *world) addMerchants() {
@@ -277,34 +345,3 @@ func (w *world) hold(acquirer string) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// network is the way to Postgres, which can be cut.
-type network struct {
-	mu    sync.Mutex
-	conns []net.Conn
-	down  bool
-}
-
-func (n *network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.down {
-		return nil, &net.OpError{Op: "dial", Net: kind, Err: errors.New("connection refused on purpose")}
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, kind, address)
-	if err == nil {
-		n.conns = append(n.conns, conn)
-	}
-	return conn, err
-}
-
-// cut breaks every connection and refuses new ones.
-func (n *network) cut() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = true
-	for _, conn := range n.conns {
-		_ = conn.Close()
-	}
-}

@@ -139,8 +139,10 @@ func TestNothingSentFailsOver(t *testing.T) {
 	t.Run("breaker open by its own rules", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, options{breaker: "{min_attempts: 3, open_for: 5m, open_max: 5m}"})
-		s := w.shop(w.start())
+		service := w.start()
+		s := w.shop(service)
 		s.charge(t, "unlucky", with("tok_error_lost")).want(t, http.StatusAccepted, "unknown")
+		w.awaitBreaker(t, "open", service)
 		asked := w.north.Stats().Requests
 		w.capturedAtSouth(s, "order-1")
 		if n := w.north.Stats().Requests - asked; n != 0 {

@@ -68,6 +68,7 @@ type acquirerSim struct {
 type options struct {
 	limits  limits
 	breaker string     // YAML of both acquirers' breakers
+	retry   string     // YAML of how both are tried again
 	sim     sim.Config // of both acquirers
 	owner   string     // address of a database that is there already
 }
@@ -82,6 +83,9 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	if o.breaker == "" {
 		o.breaker = neverOpens
+	}
+	if o.retry == "" {
+		o.retry = "{base: 10ms, cap: 50ms, call_p99: 50ms}"
 	}
 	w := &world{t: t, owner: o.owner}
 	if w.owner == "" {
@@ -147,7 +151,7 @@ func (w *world) yaml(o options) string {
 	fmt.Fprintf(&text, "acquirers:\n")
 	for _, a := range []struct{ name, url string }{{"north", w.north.url}, {"south", w.south.url}} {
 		fmt.Fprintf(&text, "- name: %s\n  url: %s\n  timeout: %v\n  breaker: %s\n", a.name, a.url, o.limits.attempt, o.breaker)
-		fmt.Fprintf(&text, "  budget: {floor: 1000, percent: 100, burst_floor: 1000}\n  retry: {base: 10ms, cap: 50ms, call_p99: 50ms}\n")
+		fmt.Fprintf(&text, "  budget: {floor: 1000, percent: 100, burst_floor: 1000}\n  retry: %s\n", o.retry)
 	}
 	return text.String()
 }

@@ -190,6 +190,9 @@ func (e *ResolvedError) Unwrap() error { return ErrNotUnknown }
 type (
 	Priority  = resilience.Priority
 	Rejection = resilience.Rejection
+	// What each replica reported, and what its breaker went through.
+	ReplicaReport = resilience.ReplicaReport
+	Transition    = resilience.Transition
 )
 
 // The priorities of a Request.

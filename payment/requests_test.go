@@ -117,10 +117,10 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	if err := (&Service{}).SetBreaker(t.Context(), "north", "ajar", "me"); !errors.Is(err, ErrBreakerMode) {
+	if err := (&Service{}).SetBreaker(t.Context(), "north", "ajar", Act{Actor: "me"}); !errors.Is(err, ErrBreakerMode) {
 		t.Errorf("%v", err)
 	}
-	if err := (&Service{}).SetBreaker(t.Context(), "east", "open", "me"); !errors.Is(err, ErrUnknownAcquirer) {
+	if err := (&Service{}).SetBreaker(t.Context(), "east", "open", Act{Actor: "me"}); !errors.Is(err, ErrUnknownAcquirer) {
 		t.Errorf("%v", err)
 	}
 }

@@ -255,7 +255,7 @@ func TestSeed001(t *testing.T) {
 // hold steers a breaker as ops do.
 func (s *shop) hold(acquirer, mode string) {
 	s.t.Helper()
-	if err := s.SetBreaker(s.t.Context(), acquirer, mode, "test"); err != nil {
+	if err := s.SetBreaker(s.t.Context(), acquirer, mode, Act{Actor: "test"}); err != nil {
 		s.t.Fatal(err)
 	}
 }

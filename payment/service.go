@@ -1,7 +1,6 @@
 package payment
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +45,8 @@ type Config struct {
 	StoreTime time.Duration
 	// Fault is only set by tests of crashes.
 	Fault Fault
+	// Replicas, if set, knows what the replicas report of each acquirer.
+	Replicas Replicas
 }
 
 // Service carries charges from request to outcome. It is safe for concurrent use.
@@ -53,6 +54,7 @@ type Service struct {
 	*Resolver
 	routes   []Route
 	observer Observer
+	replicas Replicas
 	lease    time.Duration
 	budget   time.Duration
 	storeMax time.Duration
@@ -88,7 +90,7 @@ func New(c Config) (*Service, error) {
 	}
 	return &Service{
 		Resolver: NewResolver(ResolverConfig{Pool: c.Pool, Render: c.Render, Now: c.Now, Log: c.Log, Fault: c.Fault}),
-		routes:   slices.Clone(c.Routes), observer: c.Observer,
+		routes:   slices.Clone(c.Routes), observer: c.Observer, replicas: c.Replicas,
 		lease: c.Lease, budget: c.Budget, storeMax: c.StoreTime,
 	}, nil
 }
@@ -98,44 +100,6 @@ type silent struct{}
 func (silent) ChargeEnded(Status, string)                             {}
 func (silent) AcquirerAnswered(string, acquirer.Class, time.Duration) {}
 func (silent) Rejected(string, resilience.Reason)                     {}
-
-// AcquirerStatus is how an acquirer stands with this replica.
-type AcquirerStatus struct {
-	Name string
-	resilience.ChainSnapshot
-	Capabilities acquirer.Capabilities
-}
-
-// Acquirers reports every acquirer, in configured order.
-func (s *Service) Acquirers() []AcquirerStatus {
-	all := make([]AcquirerStatus, 0, len(s.routes))
-	for _, route := range s.routes {
-		all = append(all, AcquirerStatus{
-			Name: route.Name, ChainSnapshot: route.Chain.Snapshot(), Capabilities: route.Adapter.Capabilities(),
-		})
-	}
-	return all
-}
-
-// modes are the words of the API for a breaker's mode.
-var modes = map[string]resilience.Mode{
-	"open": resilience.ForcedOpen, "close": resilience.ForcedClosed, "auto": resilience.Automatic,
-}
-
-// SetBreaker holds an acquirer's breaker open or closed, or gives it back to its own rules (auto). The
-// caller writes the audit log.
-func (s *Service) SetBreaker(ctx context.Context, name, mode, actor string) error {
-	wanted, ok := modes[mode]
-	if !ok {
-		return fmt.Errorf("%w: %q is not open, close or auto", ErrBreakerMode, mode)
-	}
-	for _, route := range s.routes {
-		if route.Name == name {
-			return route.Chain.Breaker().Force(ctx, wanted, "by "+actor)
-		}
-	}
-	return fmt.Errorf("%w: %q", ErrUnknownAcquirer, name)
-}
 
 // routesFor are the acquirers of a merchant that can express the amount exactly, in its order.
 func (s *Service) routesFor(req Request) ([]Route, error) {

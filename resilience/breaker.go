@@ -21,9 +21,10 @@ type Breaker interface {
 	// Peek says whether a call would be refused now, without claiming the
 	// probe. The channel is closed when the answer may have changed.
 	Peek() (*Rejection, <-chan struct{})
-	// Force holds the breaker open or closed until Automatic is forced. Why
-	// goes into the reason. A shared form may fail to store it.
-	Force(ctx context.Context, mode Mode, why string) error
+	// Force holds the breaker open or closed until Automatic is ordered. A
+	// shared form may fail to store it: then nothing was changed, or it says
+	// that it does not know.
+	Force(ctx context.Context, o Order) error
 	// Snapshot is the state now, for ops and metrics.
 	Snapshot() BreakerSnapshot
 }
@@ -62,6 +63,24 @@ const (
 	ForcedClosed Mode = "forced_closed" // ops: admit everything, whatever comes of it
 )
 
+// Order is what a person tells a breaker.
+type Order struct {
+	Mode Mode
+	Why  string
+	// Actor is who orders it, and Act names the order in the audit log; the
+	// same Act again is one act. A shared form writes the log together with
+	// the state, both or neither. LocalBreaker has no log and needs neither.
+	Actor, Act string
+}
+
+// Reason is the reason of the state that begins.
+func (o Order) Reason() string {
+	if o.Actor == "" {
+		return o.Why
+	}
+	return fmt.Sprintf("by %s: %s", o.Actor, o.Why)
+}
+
 // Event is one transition. A half-open breaker that gives its lease to another
 // probe goes from half-open to half-open.
 type Event struct {
@@ -71,6 +90,7 @@ type Event struct {
 	At       time.Time
 	OpenFor  time.Duration // until the next probe, for To == Open; 0 if forced
 	Reason   string        // with the numbers
+	Replica  string        // which brought it about; empty if the breaker is not shared
 }
 
 // BreakerSnapshot is a breaker at one moment.
@@ -92,6 +112,10 @@ type BreakerSnapshot struct {
 	Reopenings int
 	// ListenerPanics counts listeners that panicked; their panics stop there.
 	ListenerPanics int64
+	// Rule is when it opens, in words and numbers.
+	Rule string
+	// Sharing is nil for a breaker that this process has for itself.
+	Sharing *Sharing
 }
 
 // Share is a part of a whole, compared in integers.
@@ -108,6 +132,31 @@ func (s Share) reached(part, whole int64) bool {
 		return part*s.Den >= whole*s.Num
 	}
 	return part*s.Den > whole*s.Num
+}
+
+// String is "more than 50 %", or "at least 1/3" where no percentage is exact.
+func (s Share) String() string {
+	part := fmt.Sprintf("%d/%d", s.Num, s.Den)
+	if s.Den != 0 && s.Num*100%s.Den == 0 {
+		part = fmt.Sprintf("%d %%", s.Num*100/s.Den)
+	}
+	if s.OrEqual {
+		return "at least " + part
+	}
+	return "more than " + part
+}
+
+// Rule says in words and numbers what Trips applies.
+func (c BreakerConfig) Rule() string {
+	window := fmt.Sprintf("in %v", c.Window)
+	if c.WindowCount > 0 {
+		window = fmt.Sprintf("of the last %d", c.WindowCount)
+	}
+	rule := fmt.Sprintf("%v of at least %d attempts %s failed", c.Failures, c.MinAttempts, window)
+	if c.SlowCall > 0 {
+		rule += fmt.Sprintf(", or %v took over %v", c.Slow, c.SlowCall)
+	}
+	return rule
 }
 
 // Trips applies the opening rule to a tally, one replica's or the sum of all:

@@ -348,13 +348,13 @@ func TestBreakerListeners(t *testing.T) {
 				seen = append(seen, e.Epoch)
 				b.Snapshot() // would lock up if the breaker's lock were held
 				if e.Epoch == 2 {
-					_ = b.Force(t.Context(), ForcedOpen, "by a listener")
+					_ = b.Force(t.Context(), Order{Mode: ForcedOpen, Why: "by a listener"})
 				}
 			},
 		}
 		b = mustBreaker(t, cfg)
 		trip(t, b)
-		_ = b.Force(t.Context(), Automatic, "back")
+		_ = b.Force(t.Context(), Order{Mode: Automatic, Why: "back"})
 		b.Done(admit(t, b), Success)
 		if diff := cmp.Diff([]uint64{2, 3, 4, 5, 6}, seen); diff != "" {
 			t.Errorf("epochs (-want +got):\n%s", diff)
@@ -372,9 +372,9 @@ func TestBreakerListeners(t *testing.T) {
 			}
 		}}
 		b := mustBreaker(t, cfg)
-		go func() { _ = b.Force(context.Background(), ForcedOpen, "x") }()
+		go func() { _ = b.Force(context.Background(), Order{Mode: ForcedOpen, Why: "x"}) }()
 		synctest.Wait()
-		_ = b.Force(t.Context(), Automatic, "back")
+		_ = b.Force(t.Context(), Order{Mode: Automatic, Why: "back"})
 		if seen.Load() != 2 {
 			t.Errorf("%d events heard, want 2", seen.Load())
 		}
@@ -386,7 +386,7 @@ func TestBreakerForce(t *testing.T) {
 	inBubble(t, "forced open refuses for ever, then the next call probes", func(t *testing.T) {
 		b := mustBreaker(t, steady())
 		begun := admit(t, b)
-		_ = b.Force(t.Context(), ForcedOpen, "maintenance at north")
+		_ = b.Force(t.Context(), Order{Mode: ForcedOpen, Why: "maintenance at north"})
 		time.Sleep(1000 * time.Hour)
 		b.Done(begun, Success)
 		if got := refuse(t, b); got.Detail != "forced open: maintenance at north" || got.RetryAfter != 0 {
@@ -395,7 +395,7 @@ func TestBreakerForce(t *testing.T) {
 		if s := b.Snapshot(); !s.NextProbe.IsZero() || s.Mode != ForcedOpen {
 			t.Errorf("snapshot %+v", s)
 		}
-		_ = b.Force(t.Context(), Automatic, "over")
+		_ = b.Force(t.Context(), Order{Mode: Automatic, Why: "over"})
 		if p := admit(t, b); !p.Probe {
 			t.Errorf("permit %+v, want a probe", p)
 		}
@@ -403,21 +403,21 @@ func TestBreakerForce(t *testing.T) {
 	inBubble(t, "forced closed admits and counts, but never opens", func(t *testing.T) {
 		b := mustBreaker(t, steady())
 		trip(t, b)
-		_ = b.Force(t.Context(), ForcedClosed, "we know better")
+		_ = b.Force(t.Context(), Order{Mode: ForcedClosed, Why: "we know better"})
 		record(t, b, Failure, 100)
 		if s := b.Snapshot(); s.State != Closed || s.Failures != 100 {
 			t.Errorf("snapshot %+v", s)
 		}
-		_ = b.Force(t.Context(), Automatic, "we did not")
+		_ = b.Force(t.Context(), Order{Mode: Automatic, Why: "we did not"})
 		wantState(t, b, Closed)
 		trip(t, b)
 	})
 	inBubble(t, "automatic on automatic changes nothing; an unknown mode is refused", func(t *testing.T) {
 		b := mustBreaker(t, steady())
-		if err := b.Force(t.Context(), Automatic, ""); err != nil || b.Snapshot().Epoch != 1 {
+		if err := b.Force(t.Context(), Order{Mode: Automatic, Why: ""}); err != nil || b.Snapshot().Epoch != 1 {
 			t.Errorf("err %v, epoch %d", err, b.Snapshot().Epoch)
 		}
-		if err := b.Force(t.Context(), "sideways", ""); err == nil || b.Snapshot().Epoch != 1 {
+		if err := b.Force(t.Context(), Order{Mode: "sideways", Why: ""}); err == nil || b.Snapshot().Epoch != 1 {
 			t.Errorf("err %v, epoch %d", err, b.Snapshot().Epoch)
 		}
 	})

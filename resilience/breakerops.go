@@ -11,11 +11,12 @@ import (
 // lets the next call probe, and one that was forced closed starts with an empty
 // window; on a breaker that is automatic already, it does nothing. The only
 // error is an unknown mode.
-func (b *LocalBreaker) Force(_ context.Context, mode Mode, why string) error {
+func (b *LocalBreaker) Force(_ context.Context, o Order) error {
 	defer b.events.deliver()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ph, now := b.phase.Load(), b.clock.elapsed()
+	mode, why := o.Mode, o.Reason()
 	next := phase{mode: mode, reason: why}
 	switch {
 	case mode == ForcedOpen:
@@ -45,7 +46,7 @@ func (b *LocalBreaker) Snapshot() BreakerSnapshot {
 		State: ph.state, Mode: ph.mode, Epoch: ph.epoch, Since: b.clock.at(ph.since), Reason: ph.reason,
 		ProbeInFlight: ph.probing && now < ph.until, ProbeSuccesses: ph.successes,
 		RampPercent: b.rampPercent(ph, now), Reopenings: b.reopenings,
-		ListenerPanics: b.events.panics.Load(),
+		ListenerPanics: b.events.panics.Load(), Rule: b.cfg.Rule(),
 	}
 	if ph.window != nil {
 		s.Tally = ph.window.tally(now)

@@ -147,7 +147,7 @@ func TestChainDeadline(t *testing.T) {
 		s := plain()
 		s.Bulkhead.Slots = 10_000
 		chain := mustChain(t, s)
-		_ = chain.Breaker().Force(t.Context(), ForcedClosed, "only the waits matter here")
+		_ = chain.Breaker().Force(t.Context(), Order{Mode: ForcedClosed, Why: "only the waits matter here"})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		var left atomic.Int64
@@ -306,7 +306,7 @@ func TestChainBudget(t *testing.T) {
 	inBubble(t, "resilience case 30: 1,000 fast failures in a row make 10 retries a minute", func(t *testing.T) {
 		s := DefaultSettings()
 		chain := mustChain(t, s)
-		_ = chain.Breaker().Force(t.Context(), ForcedClosed, "the budget alone")
+		_ = chain.Breaker().Force(t.Context(), Order{Mode: ForcedClosed, Why: "the budget alone"})
 		start, calls := time.Now(), 0
 		for range 1000 {
 			calls += chain.Do(t.Context(), Critical, fail).Calls
@@ -320,7 +320,7 @@ func TestChainBudget(t *testing.T) {
 		s := plain()
 		s.Bulkhead.Slots = 100
 		chain := mustChain(t, s)
-		_ = chain.Breaker().Force(t.Context(), ForcedClosed, "the budget alone")
+		_ = chain.Breaker().Force(t.Context(), Order{Mode: ForcedClosed, Why: "the budget alone"})
 		var calls, spent atomic.Int64
 		storm(100, func() {
 			report := chain.Do(context.Background(), Critical, fail)

@@ -16,7 +16,6 @@ import (
 
 	"paymentsd/acquirer"
 	"paymentsd/acquirer/builtin"
-	"paymentsd/resilience"
 )
 
 // config is everything that can be set. It is read once at start and never changed after.
@@ -31,6 +30,7 @@ type serverConfig struct {
 	Addr           string        `yaml:"addr"`
 	RequestTimeMax time.Duration `yaml:"request_time_max"` // one request, all in all
 	DatabaseConns  int           `yaml:"database_conns"`
+	Replica        string        `yaml:"replica"` // what this process is called; the host's name if empty
 }
 
 type chargeConfig struct {
@@ -58,38 +58,6 @@ type acquirerConfig struct {
 type secretSource struct {
 	Env  string `yaml:"env"`
 	File string `yaml:"file"`
-}
-
-// The policies' settings that differ from resilience's defaults; what is left out keeps the default.
-type breakerConfig struct {
-	Window        time.Duration `yaml:"window"`
-	WindowCount   int           `yaml:"window_count"`
-	MinAttempts   int           `yaml:"min_attempts"`
-	FailPercent   int           `yaml:"fail_percent"`         // opens above it; the default is 50
-	OpenAtExactly bool          `yaml:"open_at_fail_percent"` // opens at it, too
-	SlowCall      time.Duration `yaml:"slow_call"`
-	OpenFor       time.Duration `yaml:"open_for"`
-	OpenMax       time.Duration `yaml:"open_max"`
-	ProbesToClose int           `yaml:"probes_to_close"`
-}
-
-type retryConfig struct {
-	Attempts int           `yaml:"attempts"`
-	Base     time.Duration `yaml:"base"`
-	Cap      time.Duration `yaml:"cap"`
-	CallP99  time.Duration `yaml:"call_p99"`
-}
-
-type budgetConfig struct {
-	Floor      *int `yaml:"floor"`
-	Percent    *int `yaml:"percent"`
-	BurstFloor *int `yaml:"burst_floor"`
-}
-
-type bulkheadConfig struct {
-	Slots int           `yaml:"slots"`
-	Wait  time.Duration `yaml:"wait"`
-	Queue int           `yaml:"queue"`
 }
 
 func defaultConfig() config {
@@ -142,6 +110,9 @@ func orElse[T comparable](value, fallback T) T {
 
 var acquirerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
 
+// replicaName is visible to people in logs, metrics and the API.
+var replicaName = regexp.MustCompile(`^[!-~]{1,80}$`)
+
 // check reports every problem at once: each with field and value.
 func (c config) check() error {
 	var problems []error
@@ -159,6 +130,9 @@ func (c config) check() error {
 	want(c.Charge.Sweep > 0, "charge.sweep is %v: it must be more than 0", c.Charge.Sweep)
 	want(c.Retention >= 24*time.Hour, "retention is %v: it must be at least 24h", c.Retention)
 	want(c.Server.DatabaseConns >= 2, "server.database_conns is %d: it must be at least 2", c.Server.DatabaseConns)
+	if err := checkReplica(c.Server.Replica); err != nil {
+		problems = append(problems, err)
+	}
 	want(len(c.Acquirers) > 0, "acquirers is empty: name at least one")
 	names := map[string]bool{}
 	for i, a := range c.Acquirers {
@@ -172,6 +146,7 @@ func (c config) check() error {
 			"%s: timeout is %v: charge.store_time (%v) must be shorter", at, a.Timeout, c.Charge.StoreTime)
 		_, known := builtin.Factories()[a.Adapter]
 		want(known, "%s: adapter is %q: it is not known", at, a.Adapter)
+		a.Breaker.check(at, want)
 	}
 	return errors.Join(problems...)
 }
@@ -210,60 +185,6 @@ func fingerprintKey(text string) ([]byte, error) {
 		return nil, fmt.Errorf("PAYMENTSD_FINGERPRINT_KEY has %d bytes, it needs 32: %s", len(key), how)
 	}
 	return key, nil
-}
-
-// policies are what was set for an acquirer, over the defaults.
-func (a acquirerConfig) policies() resilience.Settings {
-	return resilience.Settings{
-		Breaker: a.Breaker.settings(), Budget: a.Budget.settings(), Bulkhead: a.Bulkhead.settings(), Retry: a.Retry.settings(a.Timeout),
-	}
-}
-
-func (b breakerConfig) settings() resilience.BreakerConfig {
-	c := resilience.DefaultBreaker()
-	c.Window = orElse(b.Window, c.Window)
-	c.WindowCount = orElse(b.WindowCount, c.WindowCount)
-	c.MinAttempts = orElse(b.MinAttempts, c.MinAttempts)
-	if b.FailPercent != 0 {
-		c.Failures = resilience.Share{Num: int64(b.FailPercent), Den: 100, OrEqual: b.OpenAtExactly}
-	}
-	c.SlowCall = orElse(b.SlowCall, c.SlowCall)
-	c.OpenFor = orElse(b.OpenFor, c.OpenFor)
-	c.OpenMax = max(orElse(b.OpenMax, c.OpenMax), c.OpenFor)
-	c.ProbesToClose = orElse(b.ProbesToClose, c.ProbesToClose)
-	return c
-}
-
-func (r retryConfig) settings(timeout time.Duration) resilience.Retry {
-	c := resilience.DefaultRetry()
-	c.Attempts = orElse(r.Attempts, c.Attempts)
-	c.Backoff.Base = orElse(r.Base, c.Backoff.Base)
-	c.Backoff.Cap = max(orElse(r.Cap, c.Backoff.Cap), c.Backoff.Base)
-	c.CallP99 = orElse(r.CallP99, min(c.CallP99, timeout))
-	c.FirstMin = min(c.FirstMin, timeout/2)
-	return c
-}
-
-func (b budgetConfig) settings() resilience.BudgetConfig {
-	c := resilience.DefaultBudget()
-	if b.Floor != nil {
-		c.Floor = *b.Floor
-	}
-	if b.Percent != nil {
-		c.Percent = *b.Percent
-	}
-	if b.BurstFloor != nil {
-		c.BurstFloor = *b.BurstFloor
-	}
-	return c
-}
-
-func (b bulkheadConfig) settings() resilience.BulkheadConfig {
-	c := resilience.DefaultBulkhead()
-	c.Slots = orElse(b.Slots, c.Slots)
-	c.Wait = orElse(b.Wait, c.Wait)
-	c.Queue = orElse(b.Queue, max(c.Queue, c.Slots))
-	return c
 }
 
 // names lists the acquirers, in order.

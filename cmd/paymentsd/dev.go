@@ -42,6 +42,7 @@ func (c *devCommand) Run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	if err := plant.writeEnv(gateway.url()); err != nil {
+		gateway.close()
 		return err
 	}
 	fmt.Fprint(p.stdout, plant.welcome(gateway.url()))

@@ -21,6 +21,7 @@ import (
 	"paymentsd/migrations"
 	"paymentsd/payment"
 	"paymentsd/reconcile"
+	"paymentsd/resilience/shared"
 )
 
 // gatewayConfig is what a gateway needs; everything in it was checked.
@@ -37,6 +38,7 @@ type gatewayConfig struct {
 type gateway struct {
 	config
 	pool     *pgxpool.Pool
+	shared   *shared.Shared
 	service  *payment.Service
 	handler  http.Handler
 	listener net.Listener
@@ -50,39 +52,60 @@ func newGateway(ctx context.Context, c gatewayConfig) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, err := routes(c.config, c.getenv, c.log)
+	plans, err := planRoutes(c.config, c.getenv)
 	if err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	pool, err := postgres.Open(ctx, postgres.Config{
-		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd", Tracer: newStatements(registry),
+		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd",
+		Tracer:   newStatements(registry, "paymentsd_database_statements_total", "Statements sent to Postgres, without those of the shared breaker."),
 		MaxConns: int32(c.Server.DatabaseConns), StatementTimeout: c.Charge.StoreTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	g := &gateway{config: c.config, pool: pool, log: c.log}
-	if err := g.build(ctx, c, routes, fingerprinter, registry); err != nil {
-		pool.Close()
+	if err := g.build(ctx, c, plans, fingerprinter, registry); err != nil {
+		g.close()
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *gateway) build(ctx context.Context, c gatewayConfig, routes []payment.Route, fingerprinter *idempotency.Fingerprinter, registry *prometheus.Registry) error {
+// close gives back what newGateway took. What is in flight has to be over.
+func (g *gateway) close() {
+	if g.shared != nil {
+		g.shared.Close()
+	}
+	g.pool.Close()
+}
+
+func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fingerprinter *idempotency.Fingerprinter, registry *prometheus.Registry) error {
 	if err := migrations.Check(ctx, g.pool); err != nil {
 		return err
 	}
+	breakers := newBreakerMetrics(registry)
 	var err error
+	// Nobody calls an acquirer, nor is this process ready, before it knows where every breaker stands.
+	g.shared, err = join(ctx, c, plans, breakers,
+		newStatements(registry, "paymentsd_breaker_statements_total", "Statements sent to Postgres by the shared breaker and budget."))
+	if err != nil {
+		return err
+	}
+	routes, err := route(plans, g.shared)
+	if err != nil {
+		return err
+	}
 	g.service, err = payment.New(payment.Config{
-		Pool: g.pool, Routes: routes, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),
+		Pool: g.pool, Routes: routes, Replicas: g.shared, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),
 		Lease: g.Charge.Lease, Budget: g.Charge.Budget, StoreTime: g.Charge.StoreTime, Fault: faultPoints(c.getenv),
 	})
 	if err != nil {
 		return err
 	}
+	breakers.show(g.service.Acquirers)
 	merchants := merchant.NewStore(g.pool, time.Now)
 	g.handler = api.New(api.Deps{
 		Auth: merchants, Charges: g.service, Records: g.service, Resolver: g.service, Acquirers: g.service,
@@ -128,7 +151,7 @@ const (
 // serve answers requests until ctx ends. Then: readiness false, no new connections, what is in flight
 // is finished within the ladder, and what is not finished by then is left to recovery.
 func (g *gateway) serve(ctx context.Context) error {
-	defer g.pool.Close()
+	defer g.close()
 	server := &http.Server{
 		Handler: g.handler, ReadHeaderTimeout: headerTimeMax, ReadTimeout: readTimeMax, IdleTimeout: idleTimeMax,
 		WriteTimeout: g.Server.RequestTimeMax + readTimeMax, MaxHeaderBytes: headerMax,

@@ -15,6 +15,7 @@ type serveCommand struct {
 	database
 	Config         string `env:"PAYMENTSD_CONFIG" help:"YAML file with acquirers and limits." placeholder:"FILE"`
 	Addr           string `env:"PAYMENTSD_ADDR" help:"Address to listen on; wins over the file's server.addr." placeholder:"HOST:PORT"`
+	Replica        string `env:"PAYMENTSD_REPLICA" help:"What this process is called, in logs and GET /v1/acquirers; wins over the file's server.replica. Default: the host's name." placeholder:"NAME"`
 	FingerprintKey string `env:"PAYMENTSD_FINGERPRINT_KEY" help:"Base64 of 32 random bytes, the same on all replicas." placeholder:"BASE64"`
 }
 
@@ -38,7 +39,8 @@ func (c *serveCommand) settings() (config, []byte, error) {
 	key, keyErr := fingerprintKey(c.FingerprintKey)
 	settings, err := c.file()
 	settings.Server.Addr = orElse(c.Addr, settings.Server.Addr)
-	return settings, key, errors.Join(keyErr, err, checkAddr(settings.Server.Addr))
+	settings.Server.Replica = orElse(c.Replica, settings.Server.Replica)
+	return settings, key, errors.Join(keyErr, err, checkAddr(settings.Server.Addr), checkReplica(c.Replica))
 }
 
 func (c *serveCommand) file() (config, error) {
@@ -56,6 +58,14 @@ func checkAddr(addr string) error {
 	return nil
 }
 
+// checkReplica refuses a name that could not be shown.
+func checkReplica(name string) error {
+	if name != "" && !replicaName.MatchString(name) {
+		return fmt.Errorf("server.replica (PAYMENTSD_REPLICA, --replica) is %q: it must be 1 to 80 visible ASCII characters", name)
+	}
+	return nil
+}
+
 type checkConfigCommand struct {
 	serveCommand
 	Offline bool `help:"Leave the database out."`
@@ -67,7 +77,7 @@ func (c *checkConfigCommand) Run(ctx context.Context, p *process) error {
 	if !c.Offline {
 		err = errors.Join(c.check(), err)
 	}
-	if _, routesErr := routes(settings, p.getenv, slog.New(slog.DiscardHandler)); err != nil || routesErr != nil {
+	if _, routesErr := planRoutes(settings, p.getenv); err != nil || routesErr != nil {
 		return errors.Join(err, routesErr)
 	}
 	if !c.Offline {

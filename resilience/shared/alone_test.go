@@ -81,12 +81,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	open(t, config(db.ServiceURL(), quick())).Close() // what a first use leaves in the runtime and in pgx
 	before := runtime.NumGoroutine()
-	w, url := newWire(t, db.ServiceURL())
+	w, url := pgtest.NewWire(t, db.ServiceURL())
 	before += 1 // the wire's own
 	fine, away := open(t, config(db.ServiceURL(), quick())), open(t, config(url, quick()))
 	trip(t, fine, away)
 	p := takeProbe(t, fine)
-	w.set(blocked)
+	w.Set(pgtest.Blocked)
 	if _, refused := north(away).Acquire(t.Context()); refused == nil {
 		t.Error("admitted")
 	}
@@ -105,7 +105,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if p, refused := north(fine).Acquire(t.Context()); refused == nil {
 		t.Errorf("a closed replica took a probe: %+v", p)
 	}
-	w.set(cut)
+	w.Set(pgtest.Cut)
 	eventually(t, "every connection and goroutine ends", func() bool { return connections() == 0 && runtime.NumGoroutine() <= before })
 	if t.Failed() {
 		var all bytes.Buffer

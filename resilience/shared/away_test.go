@@ -16,25 +16,25 @@ import (
 )
 
 // onWire is a replica whose way to Postgres can be cut.
-func onWire(tb testing.TB, db *pgtest.DB, cfg resilience.BreakerConfig) (*Shared, *wire) {
+func onWire(tb testing.TB, db *pgtest.DB, cfg resilience.BreakerConfig) (*Shared, *pgtest.Wire) {
 	tb.Helper()
-	w, url := newWire(tb, db.ServiceURL())
+	w, url := pgtest.NewWire(tb, db.ServiceURL())
 	return open(tb, config(url, cfg)), w
 }
 
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	for name, state := range map[string]wireState{"refuses connections": cut, "swallows everything": blocked} {
+	for name, state := range map[string]pgtest.WireState{"refuses connections": pgtest.Cut, "swallows everything": pgtest.Blocked} {
 		t.Run("the store "+name+": closed stays closed, and no call waits for it", func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
 			s, w := onWire(t, db, quick())
-			w.set(state)
-			eventually(t, "it is seen", func() bool { return north(s).Status().StoreError != "" })
+			w.Set(state)
+			eventually(t, "it is seen", func() bool { return north(s).Snapshot().Sharing.StoreError != "" })
 			if made := record(north(s), resilience.Success, 100_000); made != 100_000 {
 				t.Errorf("%d calls passed", made)
 			}
-			w.set(whole)
+			w.Set(pgtest.Whole)
 			eventually(t, "what was counted meanwhile arrives, once", func() bool {
 				return query[int64](t, db, `select coalesce(sum(attempts), 0) from outcome_windows`) == 100_000
 			})
@@ -44,10 +44,10 @@ func TestStoreAway(t *testing.T) {
 			db := pgtest.New(t)
 			s, w := onWire(t, db, shut())
 			other := open(t, config(db.ServiceURL(), shut()))
-			w.set(state)
+			w.Set(state)
 			eventually(t, "it opens here", func() bool {
 				record(north(s), resilience.Failure, 10)
-				return north(s).Status().HeldBack != ""
+				return north(s).Snapshot().Sharing.HeldBack != ""
 			})
 			if got := mustRefuse(t, north(s)); !strings.Contains(got.Detail, "while the store does not answer") || got.RetryAfter <= 0 {
 				t.Errorf("refused with %v", got)
@@ -55,11 +55,11 @@ func TestStoreAway(t *testing.T) {
 			if got := north(other).Snapshot().State; got != resilience.Closed {
 				t.Errorf("the other is %s", got)
 			}
-			w.set(whole)
+			w.Set(pgtest.Whole)
 			inState(t, resilience.Open, other)
 			eventually(t, "it is open for all, and not for this one alone", func() bool {
-				got := north(s).Status()
-				return got.State == resilience.Open && got.HeldBack == ""
+				got := north(s).Snapshot()
+				return got.State == resilience.Open && got.Sharing.HeldBack == ""
 			})
 			if got := query[int](t, db, `select count(*) from breaker_events`); got != 1 {
 				t.Errorf("%d events, want 1", got)
@@ -70,7 +70,7 @@ func TestStoreAway(t *testing.T) {
 			db := pgtest.New(t)
 			s, w := onWire(t, db, quick())
 			trip(t, s)
-			w.set(state)
+			w.Set(state)
 			eventually(t, "the open time ends", func() bool { return north(s).phase.Load().refuse(north(s).now()) == nil })
 			for range 20 {
 				if got := mustRefuse(t, north(s)); got.RetryAfter <= 0 {
@@ -84,7 +84,7 @@ func TestStoreAway(t *testing.T) {
 			if refused == nil || refused.Reason != resilience.BudgetSpent || !strings.Contains(refused.Detail, "no retry without a grant") {
 				t.Errorf("the budget: %v", refused)
 			}
-			w.set(whole)
+			w.Set(pgtest.Whole)
 			north(s).Done(takeProbe(t, s), resilience.Success) // nobody had to help
 			inState(t, resilience.Closed, s)
 		})
@@ -101,7 +101,7 @@ func TestStoreAway(t *testing.T) {
 		eventually(t, "a call is the probe", func() bool {
 			report = chain.Do(t.Context(), resilience.Critical, func(context.Context, int) resilience.Verdict {
 				captured++
-				w.set(cut) // between the acquirer's answer and the breaker's
+				w.Set(pgtest.Cut) // between the acquirer's answer and the breaker's
 				return resilience.Verdict{Outcome: resilience.Success}
 			})
 			return captured == 1
@@ -113,7 +113,7 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("state %s with the store away", got)
 		}
 		mustRefuse(t, north(s))
-		w.set(whole)
+		w.Set(pgtest.Whole)
 		inState(t, resilience.Closed, s)
 		if got := query[int](t, db, `select count(*) from breaker_events where to_state = 'half_open'`); got != 1 {
 			t.Errorf("%d probes, want the one", got)
@@ -128,7 +128,7 @@ func TestStoreAway(t *testing.T) {
 		other := open(t, config(db.ServiceURL(), cfg))
 		trip(t, s, other)
 		p := takeProbe(t, s)
-		w.set(blocked)
+		w.Set(pgtest.Blocked)
 		north(s).Done(p, resilience.Success)
 		next := takeProbe(t, other)
 		eventually(t, "the first is let go", func() bool {
@@ -136,7 +136,7 @@ func TestStoreAway(t *testing.T) {
 			defer north(s).mu.Unlock()
 			return north(s).held == probe{}
 		})
-		w.set(whole)
+		w.Set(pgtest.Whole)
 		north(other).Done(next, resilience.Failure)
 		eventually(t, "the other's result counts", func() bool { return transitions(t, db, resilience.HalfOpen, resilience.Open) == 1 })
 		if got := transitions(t, db, resilience.HalfOpen, resilience.Closed); got != 0 {
@@ -175,7 +175,7 @@ func TestOutage(t *testing.T) {
 	cfg.ProbeLease, cfg.ProbeMargin = 1500*time.Millisecond, 300*time.Millisecond
 	type seat struct {
 		*Shared
-		*wire
+		*pgtest.Wire
 	}
 	var seats []seat
 	for range 3 {
@@ -212,10 +212,10 @@ func TestOutage(t *testing.T) {
 	}
 	eventually(t, "probes go out and fail", func() bool { return transitions(t, db, resilience.HalfOpen, resilience.Open) > 2 })
 	for _, s := range seats {
-		s.set(cut)
+		s.Set(pgtest.Cut)
 	}
 	for _, s := range seats {
-		eventually(t, "every replica sees it", func() bool { return north(s.Shared).Status().StoreError != "" })
+		eventually(t, "every replica sees it", func() bool { return north(s.Shared).Snapshot().Sharing.StoreError != "" })
 	}
 	eventually(t, "the last lease ends", func() bool {
 		return query[bool](t, db, `select state = 'open' or probe_until <= clock_timestamp() from breakers`)
@@ -232,7 +232,7 @@ func TestOutage(t *testing.T) {
 	away.Store(false)
 	healthy.Store(true)
 	for _, s := range seats {
-		s.set(whole)
+		s.Set(pgtest.Whole)
 	}
 	for _, s := range seats {
 		inState(t, resilience.Closed, s.Shared)
@@ -264,7 +264,7 @@ func TestListen(t *testing.T) {
 		for _, s := range all {
 			eventually(t, "it listens again", func() bool { return s.listening.Load() })
 		}
-		if err := north(all[0]).Force(t.Context(), resilience.ForcedClosed, "heard"); err != nil {
+		if err := north(all[0]).Force(t.Context(), order(resilience.ForcedClosed, "heard")); err != nil {
 			t.Fatal(err)
 		}
 		inState(t, resilience.Closed, all...)

@@ -152,20 +152,23 @@ func (b *Breaker) tallies(ph *phase) (cluster, own resilience.Tally) {
 	return plus(v.cluster, c), plus(v.own, c)
 }
 
-// Force implements resilience.Breaker: for every replica, or an error and for none. The caller writes
-// the audit log.
-func (b *Breaker) Force(ctx context.Context, mode resilience.Mode, why string) error {
-	switch mode {
+// Force implements resilience.Breaker: for every replica and with its record in the audit log, or an
+// error and neither. An order says who gives it.
+func (b *Breaker) Force(ctx context.Context, o resilience.Order) error {
+	switch o.Mode {
 	case resilience.Automatic, resilience.ForcedOpen, resilience.ForcedClosed:
 	default:
-		return fmt.Errorf("resilience: no breaker mode %q: use %s, %s or %s", mode,
+		return fmt.Errorf("resilience: no breaker mode %q: use %s, %s or %s", o.Mode,
 			resilience.Automatic, resilience.ForcedOpen, resilience.ForcedClosed)
+	}
+	if o.Actor == "" || o.Act == "" {
+		return fmt.Errorf("resilience: an order to the breaker of %s without an actor or the name of the act cannot be audited", b.acquirer)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeMax)
 	defer cancel()
-	r, err := b.shared.store.force(ctx, b.acquirer, mode, why, b.phase.Load().epoch)
+	r, err := b.shared.store.force(ctx, b.acquirer, o, b.phase.Load().epoch)
 	if err != nil {
-		return fmt.Errorf("the breaker of %s may not have been set to %s (look at it, and try again): %w", b.acquirer, mode, err)
+		return fmt.Errorf("the breaker of %s may not have been set to %s (look at it, and try again): %w", b.acquirer, o.Mode, err)
 	}
 	b.apply(r)
 	return nil
@@ -178,7 +181,7 @@ func (b *Breaker) Snapshot() resilience.BreakerSnapshot {
 		State: ph.row.State, Mode: ph.row.Mode, Epoch: ph.epoch, Since: b.at(ph.since), Reason: ph.row.Reason,
 		ProbeInFlight: ph.row.Probing && now < ph.until, ProbeSuccesses: ph.row.Successes,
 		RampPercent: b.admit(ph, now).RampPercent, Reopenings: ph.row.Reopenings,
-		ListenerPanics: b.shared.events.panics.Load(),
+		ListenerPanics: b.shared.events.panics.Load(), Rule: b.cfg.Rule(), Sharing: b.sharing(ph),
 	}
 	switch {
 	case ph.row.State == resilience.Closed:
@@ -191,6 +194,24 @@ func (b *Breaker) Snapshot() resilience.BreakerSnapshot {
 		s.State, s.Reason, s.ProbeInFlight = resilience.Open, h.why, h.trying
 		if h.until != forever {
 			s.NextProbe = b.at(h.until)
+		}
+	}
+	return s
+}
+
+// sharing is how well this replica sees what the others do.
+func (b *Breaker) sharing(ph *phase) *resilience.Sharing {
+	s := &resilience.Sharing{Replica: b.shared.replica, Listening: b.shared.listening.Load()}
+	if ph.hold != nil {
+		s.HeldBack = ph.hold.why
+	}
+	if v := b.view.Load(); v != nil && v.counts == ph.counts {
+		s.Reporting, s.Seeing = v.reporting, v.seeing
+	}
+	if h := b.shared.health.Load(); h != nil {
+		s.Heard = b.at(h.heard)
+		if h.err != nil {
+			s.StoreError = h.err.Error()
 		}
 	}
 	return s

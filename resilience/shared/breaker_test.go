@@ -132,7 +132,7 @@ func TestSickReplica(t *testing.T) {
 		}
 		flushes(t, healthy...)
 		record(north(sick), resilience.Failure, 500) // more than half of all attempts
-		eventually(t, "the sick one holds itself back", func() bool { return north(sick).Status().HeldBack != "" })
+		eventually(t, "the sick one holds itself back", func() bool { return north(sick).Snapshot().Sharing.HeldBack != "" })
 		refused := mustRefuse(t, north(sick))
 		if !strings.Contains(refused.Detail, "this replica alone") || !strings.Contains(refused.Detail, "1 of 4 replicas see failures") {
 			t.Errorf("detail %q", refused.Detail)
@@ -157,7 +157,7 @@ func TestSickReplica(t *testing.T) {
 			t.Errorf("%d calls after a good trial", made)
 		}
 		flushes(t, all...)
-		if got := north(sick).Status(); got.HeldBack != "" || query[int](t, db, `select count(*) from breaker_events`) != 0 {
+		if got := north(sick).Snapshot(); got.Sharing.HeldBack != "" || query[int](t, db, `select count(*) from breaker_events`) != 0 {
 			t.Errorf("status %+v", got)
 		}
 	})
@@ -251,22 +251,22 @@ func TestForce(t *testing.T) {
 	t.Run("open and closed hold for all replicas, automatic gives it back", func(t *testing.T) {
 		t.Parallel()
 		db, all := cluster(t, 3, quick())
-		if err := north(all[0]).Force(t.Context(), resilience.ForcedOpen, "maintenance at north"); err != nil {
+		if err := north(all[0]).Force(t.Context(), order(resilience.ForcedOpen, "maintenance at north")); err != nil {
 			t.Fatal(err)
 		}
 		inState(t, resilience.Open, all...)
 		for _, s := range all {
 			got := mustRefuse(t, north(s))
-			if got.Detail != "forced open: maintenance at north" || got.RetryAfter != 0 || !north(s).Snapshot().NextProbe.IsZero() {
+			if got.Detail != "forced open: by test: maintenance at north" || got.RetryAfter != 0 || !north(s).Snapshot().NextProbe.IsZero() {
 				t.Errorf("refused with %+v", got)
 			}
 		}
-		if err := north(all[1]).Force(t.Context(), resilience.Automatic, "over"); err != nil {
+		if err := north(all[1]).Force(t.Context(), order(resilience.Automatic, "over")); err != nil {
 			t.Fatal(err)
 		}
 		north(all[2]).Done(takeProbe(t, all[2]), resilience.Success)
 		inState(t, resilience.Closed, all...)
-		if err := north(all[0]).Force(t.Context(), resilience.ForcedClosed, "we know better"); err != nil {
+		if err := north(all[0]).Force(t.Context(), order(resilience.ForcedClosed, "we know better")); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "all know", func() bool { return north(all[1]).Snapshot().Mode == resilience.ForcedClosed })
@@ -279,14 +279,14 @@ func TestForce(t *testing.T) {
 		}
 		before := north(all[0]).Snapshot().Epoch
 		for range 2 { // the second changes nothing
-			if err := north(all[0]).Force(t.Context(), resilience.Automatic, "we did not"); err != nil {
+			if err := north(all[0]).Force(t.Context(), order(resilience.Automatic, "we did not")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if got := north(all[0]).Snapshot(); got.Epoch != before+1 || got.Tally != (resilience.Tally{}) {
 			t.Errorf("snapshot %+v", got)
 		}
-		if err := north(all[0]).Force(t.Context(), "sideways", ""); err == nil {
+		if err := north(all[0]).Force(t.Context(), order("sideways", "")); err == nil {
 			t.Error("an unknown mode was taken")
 		}
 	})
@@ -295,7 +295,7 @@ func TestForce(t *testing.T) {
 		_, all := cluster(t, 2, quick())
 		trip(t, all[0], all...)
 		p := takeProbe(t, all[0])
-		if err := north(all[1]).Force(t.Context(), resilience.ForcedOpen, "stop"); err != nil {
+		if err := north(all[1]).Force(t.Context(), order(resilience.ForcedOpen, "stop")); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the other knows", func() bool { return north(all[0]).Snapshot().Mode == resilience.ForcedOpen })
@@ -381,7 +381,7 @@ func TestReports(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 	}
-	got := north(all[0]).Status()
+	got := north(all[0]).Snapshot().Sharing
 	if got.Reporting != 2 || got.Seeing != 1 || got.Replica != all[0].Replica() || got.StoreError != "" || !got.Listening || time.Since(got.Heard) > time.Minute {
 		t.Errorf("status %+v", got)
 	}

@@ -46,7 +46,7 @@ func (b *Breaker) enter(next *phase) {
 	close(last.left)
 	event := resilience.Event{
 		Epoch: next.epoch, From: last.row.State, To: next.row.State, Mode: next.row.Mode,
-		At: b.at(next.since), Reason: next.row.Reason,
+		At: b.at(next.since), Reason: next.row.Reason, Replica: next.row.Replica,
 	}
 	if next.row.State == resilience.Open {
 		event.OpenFor = next.row.openFor()

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 	"testing"
@@ -137,6 +138,11 @@ func flushes(tb testing.TB, all ...*Shared) {
 			})
 		}
 	}
+}
+
+// order is a person's, each an act of its own.
+func order(mode resilience.Mode, why string) resilience.Order {
+	return resilience.Order{Mode: mode, Why: why, Actor: "test", Act: rand.Text()}
 }
 
 func mustRefuse(tb testing.TB, b *Breaker) *resilience.Rejection {

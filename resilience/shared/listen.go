@@ -37,7 +37,7 @@ func (s *Shared) listenLoop(first chan<- error) {
 		}
 		var pending bool
 		if first, pending = answer(first, err); pending {
-			return // Open gives up
+			return // Open decides whether to try again
 		}
 		s.log.Warn("not listening for breakers: learning of them by polling", "error", err)
 		if s.now()-began > helloEvery {

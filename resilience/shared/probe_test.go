@@ -342,7 +342,7 @@ func TestEpochs(t *testing.T) {
 		t.Parallel()
 		db, all := cluster(t, 3, shut())
 		trip(t, all[0], all...)
-		if err := north(all[0]).Force(t.Context(), resilience.ForcedClosed, "a higher epoch"); err != nil {
+		if err := north(all[0]).Force(t.Context(), order(resilience.ForcedClosed, "a higher epoch")); err != nil {
 			t.Fatal(err)
 		}
 		inState(t, resilience.Closed, all...)

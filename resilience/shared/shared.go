@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"paymentsd/internal/postgres"
 )
 
 // Shared is this replica's part in the state that all replicas share. It is safe for concurrent use.
@@ -48,7 +50,7 @@ const (
 	// pruneEvery is how often each replica has old windows deleted.
 	pruneEvery = time.Minute
 	// joinTimeMax is how long Open may take.
-	joinTimeMax = 10 * time.Second
+	joinTimeMax = 20 * time.Second
 	// The coarse clock ticks often enough that only a process which stood still is behind by its lag.
 	clockEvery = 100 * time.Millisecond
 	clockLag   = time.Second
@@ -99,21 +101,12 @@ func (s *Shared) newAccount(a Acquirer) *account {
 func (s *Shared) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeMax)
 	defer cancel()
-	first := make(chan error, 1)
-	s.spawn(func() { s.listenLoop(first) })
-	select {
-	case err := <-first:
-		if err != nil {
-			return fmt.Errorf("listen: %w", err)
-		}
-	case <-ctx.Done():
-		return ctx.Err()
+	// To connect and to plan can take longer than is given to what comes later: try again.
+	if err := s.insist(ctx, s.listenFirst); err != nil {
+		return fmt.Errorf("listen: %w", err)
 	}
-	// The first statement connects and plans as well, which can take longer than one is given.
-	for err := s.flush(ctx); err != nil; err = s.flush(ctx) {
-		if ctx.Err() != nil || !s.pause(reportPause) {
-			return err
-		}
+	if err := s.insist(ctx, s.flush); err != nil {
+		return err
 	}
 	for _, a := range s.accounts {
 		if a.breaker.phase.Load() == nil {
@@ -125,6 +118,28 @@ func (s *Shared) join(ctx context.Context) error {
 	s.spawn(s.pruneLoop)
 	s.spawn(func() { s.events.run(s.ctx.Done()) })
 	return nil
+}
+
+// insist tries again until ctx ends, unless the server understood and refused.
+func (s *Shared) insist(ctx context.Context, try func(context.Context) error) error {
+	for {
+		err := try(ctx)
+		if err == nil || ctx.Err() != nil || postgres.Rejected(err) || !s.pause(reportPause) {
+			return err
+		}
+	}
+}
+
+// listenFirst starts the listener, and gives an error if it cannot listen yet.
+func (s *Shared) listenFirst(ctx context.Context) error {
+	first := make(chan error, 1)
+	s.spawn(func() { s.listenLoop(first) })
+	select {
+	case err := <-first:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Close sends what was counted last and ends every goroutine and connection of this replica, within

@@ -152,11 +152,20 @@ func (s store) finish(ctx context.Context, f finish) (bool, row, error) {
 	})
 }
 
-const forceBreaker = `select true, breaker_force_v1(@acquirer, @mode, @why, @replica, @seen)`
+// forceBreaker is one statement, so that no order goes without its record, nor a record without its order.
+const forceBreaker = `
+select audit_append_v1(clock_timestamp(), @actor, 'breaker.force', @acquirer, @detail, @act),
+       breaker_force_v1(@acquirer, @mode, @why, @replica, @seen)`
 
-func (s store) force(ctx context.Context, acquirer string, mode resilience.Mode, why string, seen uint64) (row, error) {
+// orders are the words for a mode in the audit log.
+var orders = map[resilience.Mode]string{
+	resilience.ForcedOpen: "open", resilience.ForcedClosed: "close", resilience.Automatic: "auto",
+}
+
+func (s store) force(ctx context.Context, acquirer string, o resilience.Order, seen uint64) (row, error) {
 	_, r, err := s.changed(ctx, forceBreaker, pgx.NamedArgs{
-		"acquirer": acquirer, "mode": string(mode), "why": why, "replica": s.replica, "seen": int64(seen),
+		"acquirer": acquirer, "mode": string(o.Mode), "why": o.Reason(), "replica": s.replica, "seen": int64(seen),
+		"actor": o.Actor, "detail": orders[o.Mode] + ": " + o.Why, "act": o.Act,
 	})
 	return r, err
 }

@@ -1,4 +1,4 @@
-package shared
+package pgtest
 
 import (
 	"io"
@@ -8,33 +8,35 @@ import (
 	"testing"
 )
 
-// wire is a network between a replica and Postgres that can be cut or made to swallow everything.
-type wire struct {
+// Wire is a network between a replica and Postgres that can be cut or made to swallow everything.
+type Wire struct {
 	listener net.Listener
 	target   string
 
 	mu    sync.Mutex
-	state wireState
+	state WireState
 	conns map[net.Conn]bool
 	ended sync.WaitGroup
 }
 
-type wireState int
+// WireState is how a Wire is.
+type WireState int
 
+// The states.
 const (
-	whole   wireState = iota
-	cut               // connections are refused
-	blocked           // bytes are accepted and go nowhere
+	Whole   WireState = iota
+	Cut               // connections are refused
+	Blocked           // bytes are accepted and go nowhere
 )
 
-// newWire gives a wire and the address by which it leads to the database.
-func newWire(tb testing.TB, databaseURL string) (*wire, string) {
+// NewWire gives a wire and the address by which it leads to the database.
+func NewWire(tb testing.TB, databaseURL string) (*Wire, string) {
 	tb.Helper()
 	u, err := url.Parse(databaseURL)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &wire{target: u.Host, conns: map[net.Conn]bool{}}
+	w := &Wire{target: u.Host, conns: map[net.Conn]bool{}}
 	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		tb.Fatal(err)
 	}
@@ -42,13 +44,13 @@ func newWire(tb testing.TB, databaseURL string) (*wire, string) {
 	w.ended.Go(w.accept)
 	tb.Cleanup(func() {
 		_ = w.listener.Close()
-		w.set(cut)
+		w.Set(Cut)
 		w.ended.Wait()
 	})
 	return w, u.String()
 }
 
-func (w *wire) accept() {
+func (w *Wire) accept() {
 	for {
 		near, err := w.listener.Accept()
 		if err != nil {
@@ -64,28 +66,28 @@ func (w *wire) accept() {
 	}
 }
 
-func (w *wire) keep(conns ...net.Conn) bool {
+func (w *Wire) keep(conns ...net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range conns {
-		if w.state == cut {
+		if w.state == Cut {
 			_ = c.Close()
 		} else {
 			w.conns[c] = true
 		}
 	}
-	return w.state != cut
+	return w.state != Cut
 }
 
 // copy passes bytes on, or drops them while the wire is blocked: they never come back.
-func (w *wire) copy(from, to net.Conn) {
+func (w *Wire) copy(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
 	_, _ = io.Copy(writerFunc(func(p []byte) (int, error) {
 		w.mu.Lock()
 		state := w.state
 		w.mu.Unlock()
-		if state == blocked {
+		if state == Blocked {
 			return len(p), nil
 		}
 		return to.Write(p)
@@ -99,14 +101,14 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// set changes the wire. A cut ends what is connected; so does a return from being blocked, as no
+// Set changes the wire. A cut ends what is connected; so does a return from being blocked, as no
 // protocol survives lost bytes.
-func (w *wire) set(state wireState) {
+func (w *Wire) Set(state WireState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was := w.state
 	w.state = state
-	if state == cut || was == blocked {
+	if state == Cut || was == Blocked {
 		for c := range w.conns {
 			_ = c.Close()
 		}
