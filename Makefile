@@ -20,7 +20,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## List these targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build every command into bin/
@@ -59,6 +59,11 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each (20s)
 bench: ## Load the charge path beside pgbench and print both rates; the last line is JSON
 	$(GO) build -o bin/ ./bench/charge
 	@exec bin/charge $(ARGS)
+
+.PHONY: bench-breaker
+bench-breaker: ## Twelve replicas: how fast they open, probes in flight, budgets under contention; last line JSON
+	$(GO) build -o bin/ ./bench/breaker
+	@exec bin/breaker $(ARGS)
 
 .PHONY: db
 db: ## Keep a Postgres for the tests running until Ctrl-C, so that plain `go test` works

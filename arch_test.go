@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -52,8 +53,10 @@ func rooms() map[string]room {
 		"internal/pgtest":        {why: "a migrated database per test", imports: []string{"migrations", "internal/postgres", "internal/sqllint"}},
 		"internal/pgtest/testdb": {why: "the server that the tests use", imports: []string{"internal/embeddedpg", "internal/pgtest"}},
 
-		"internal/replica": {why: "paymentsd serve as a child process, which can be killed"},
-		"bench/charge":     {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
+		"internal/replica":  {why: "paymentsd serve as a child process, which can be killed"},
+		"internal/benchkit": {why: "what the bench programs share: a private Postgres and how figures are printed", imports: []string{"internal/embeddedpg", "migrations"}, clock: "it measures", floats: "medians and percentiles, never money"},
+		"bench/charge":      {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
+		"bench/breaker":     {why: "measures what twelve replicas agree on, through the packages that they use", imports: []string{"resilience", "resilience/shared", "internal/benchkit", "internal/postgres"}, clock: "it measures", floats: "percentiles, never money"},
 
 		"e2e": {why: "tests of whole processes, and nothing else"},
 
@@ -104,6 +107,11 @@ func readModule(root string) ([]sources, error) {
 		}
 		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
 			return filepath.SkipDir
+		}
+		if d.IsDir() && path != root {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
+				return filepath.SkipDir // a module of its own
+			}
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil

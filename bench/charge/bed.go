@@ -13,18 +13,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"paymentsd/acquirer/sim"
-	"paymentsd/internal/embeddedpg"
+	"paymentsd/internal/benchkit"
 	"paymentsd/internal/postgres"
 	"paymentsd/internal/replica"
 	"paymentsd/merchant"
-	"paymentsd/migrations"
 )
 
 // bed is what is measured: a Postgres, an instant acquirer and a service process.
 type bed struct {
 	options
-	dir      string
-	postgres *embeddedpg.Server
+	postgres *benchkit.Postgres
 	acquirer *sim.Server
 	service  *replica.Replica
 	pool     *pgxpool.Pool
@@ -39,18 +37,12 @@ var settings = map[string]string{"max_connections": "200", "shared_buffers": "25
 
 func startBed(ctx context.Context, o options, stderr io.Writer) (_ *bed, err error) {
 	b := &bed{options: o, stderr: stderr}
-	if b.dir, err = os.MkdirTemp("", "paymentsd-bench-"); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			b.stop()
 		}
 	}()
-	if b.postgres, err = embeddedpg.Start(ctx, embeddedpg.Config{Dir: b.dir, Database: "paymentsd", Settings: settings}); err != nil {
-		return nil, err
-	}
-	if err = migrations.Up(ctx, b.postgres.URL()); err != nil {
+	if b.postgres, err = benchkit.StartPostgres(ctx, settings); err != nil {
 		return nil, err
 	}
 	if b.pool, err = postgres.Open(ctx, postgres.Config{URL: b.postgres.URL(), MaxConns: 2, Name: "bench"}); err != nil {
@@ -82,7 +74,7 @@ func (b *bed) addMerchant(ctx context.Context) error {
 
 // startService builds and runs paymentsd serve, and waits until it listens.
 func (b *bed) startService(ctx context.Context) error {
-	binary, config := filepath.Join(b.dir, "paymentsd"), filepath.Join(b.dir, "serve.yaml")
+	binary, config := filepath.Join(b.postgres.Dir, "paymentsd"), filepath.Join(b.postgres.Dir, "serve.yaml")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "paymentsd/cmd/paymentsd")
 	build.Stderr = b.stderr
 	if err := build.Run(); err != nil {
@@ -110,11 +102,7 @@ func (b *bed) stop() {
 	if b.pool != nil {
 		b.pool.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	if b.postgres != nil {
-		_ = b.postgres.Stop(ctx)
+		b.postgres.Stop()
 	}
-	_ = embeddedpg.Remove(ctx, b.dir)
-	_ = os.RemoveAll(b.dir)
 }

@@ -7,16 +7,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"paymentsd/internal/benchkit"
 )
 
 func main() {
@@ -79,26 +79,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nMedians of %d rounds of %d s a side, side by side. Times are above the acquirer's own %v. Statements, commits and\nWAL bytes are per charge, by the counters of the service and of Postgres.\n", o.rounds, o.seconds, o.latency)
-	line, err := json.Marshal(rounded(figures))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(stdout, string(line))
-	return err
-}
-
-func rounded(figures map[string]float64) map[string]json.Number {
-	out := make(map[string]json.Number, len(figures))
-	for name, value := range figures {
-		out[name] = json.Number(fmt.Sprintf("%.3f", value))
-	}
-	return out
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	if n := len(sorted); n%2 == 0 {
-		return (sorted[n/2-1] + sorted[n/2]) / 2
-	}
-	return sorted[len(sorted)/2]
+	return benchkit.PrintJSON(stdout, figures)
 }

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"paymentsd/internal/benchkit"
 )
 
 // figures are the medians for one number of clients.
@@ -48,8 +50,8 @@ func (b *bed) measure(ctx context.Context, clients int) (figures, error) {
 		wal = append(wal, float64(after.wal-before.wal)/n)
 	}
 	return figures{
-		charges: median(charges), pgbench: median(pgbench), ratio: median(ratio), p50: median(p50), p99: median(p99),
-		statements: median(statements), commits: median(commits), walBytes: median(wal),
+		charges: benchkit.Median(charges), pgbench: benchkit.Median(pgbench), ratio: benchkit.Median(ratio), p50: benchkit.Median(p50), p99: benchkit.Median(p99),
+		statements: benchkit.Median(statements), commits: benchkit.Median(commits), walBytes: benchkit.Median(wal),
 	}, nil
 }
 
@@ -103,7 +105,7 @@ var tps = regexp.MustCompile(`tps = ([0-9.]+)`)
 
 // pgbench runs the script with as many clients, each with its own connection.
 func (b *bed) pgbench(ctx context.Context, clients int) (float64, error) {
-	path := filepath.Join(b.dir, "charge.sql")
+	path := filepath.Join(b.postgres.Dir, "charge.sql")
 	if err := os.WriteFile(path, fmt.Appendf(nil, script, b.merchant, b.merchant.Code()), 0o600); err != nil {
 		return 0, err
 	}
