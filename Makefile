@@ -7,6 +7,9 @@ GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# A module of its own: what it is compared with is no dependency of the service.
+PEERS = bench/resilience
+
 # The race detector needs a C compiler. Where there is none the suite runs without it, and says so.
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
@@ -65,6 +68,11 @@ bench-breaker: ## Twelve replicas: how fast they open, probes in flight, budgets
 	$(GO) build -o bin/ ./bench/breaker
 	@exec bin/breaker $(ARGS)
 
+.PHONY: bench-resilience
+bench-resilience: ## What a call costs under our policies beside gobreaker and failsafe-go; last line JSON
+	$(GO) -C $(PEERS) build -o $(CURDIR)/bin/resilience .
+	@exec bin/resilience $(ARGS)
+
 .PHONY: db
 db: ## Keep a Postgres for the tests running until Ctrl-C, so that plain `go test` works
 	$(GO) build -o bin/ ./internal/pgtest/testdb
@@ -73,6 +81,7 @@ db: ## Keep a Postgres for the tests running until Ctrl-C, so that plain `go tes
 .PHONY: check
 check: lint ## What has to hold before the tests: format, vet, lint, a tidy go.mod
 	$(GO) mod tidy -diff
+	$(GO) -C $(PEERS) mod tidy -diff
 	$(GO) mod verify
 
 .PHONY: lint
@@ -81,7 +90,9 @@ lint: ## gofmt, go vet and staticcheck
 	  if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags faultpoints ./cmd/...
+	$(GO) -C $(PEERS) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	cd $(PEERS) && $(GO) run $(STATICCHECK) ./...
 
 .PHONY: lint-full
 lint-full: ## golangci-lint with .golangci.yml (builds it first: some minutes)

@@ -10,7 +10,8 @@ import (
 // process; a shared form agrees with every replica.
 type Breaker interface {
 	// Acquire admits one call or refuses it. Every permit must be given back
-	// to Done exactly once. A shared form may use ctx to claim a probe.
+	// to Done exactly once. A shared form may use ctx to claim a probe, and may
+	// hand one refusal to many callers: change a copy of it.
 	Acquire(ctx context.Context) (Permit, *Rejection)
 	// Valid says whether the permit still stands; ask again just before
 	// sending if anything was waited for since Acquire.

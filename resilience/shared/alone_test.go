@@ -65,11 +65,48 @@ func TestAllocations(t *testing.T) {
 			p, _ := closed.Acquire(ctx)
 			closed.Done(p, resilience.Failure)
 		}},
-		{"reject: the record", 1, func() { _, _ = refusing.Acquire(ctx) }},
+		{"reject", 0, func() { _, _ = refusing.Acquire(ctx) }},
 	} {
 		if got := testing.AllocsPerRun(500, c.run); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", c.name, got, c.most)
 		}
+	}
+}
+
+// TestRefusalsShared sets the coarse clock by hand.
+func TestRefusalsShared(t *testing.T) {
+	const openFor = time.Hour
+	b := alone(resilience.Open)
+	opened := b.phase.Load().since
+	refusal := func(coarse time.Duration) *resilience.Rejection {
+		b.shared.clock.Store(int64(coarse))
+		return b.refuse(b.phase.Load())
+	}
+	first := refusal(opened + time.Second)
+	if first == nil || first.RetryAfter != openFor-time.Second {
+		t.Fatalf("refused with %v", first)
+	}
+	if again := refusal(opened + time.Second); again != first {
+		t.Error("within one tick, and another refusal was made")
+	}
+	if next := refusal(opened + time.Second + clockEvery); next.RetryAfter != first.RetryAfter-clockEvery {
+		t.Errorf("a tick later: %v after %v", next, first)
+	}
+	if early := refusal(0); early.RetryAfter > openFor {
+		t.Errorf("the clock is older than the opening: wait %v, open for %v", early.RetryAfter, openFor)
+	}
+	// The coarse clock may not end a phase. Here it is an hour ahead of the exact one.
+	if last := refusal(opened + openFor - clockEvery); last == nil || last.RetryAfter < openFor/2 {
+		t.Errorf("by the coarse clock it is nearly over: %v", last)
+	}
+	// Nor may what one phase refused outlive it.
+	b.apply(row{Acquirer: "north", Epoch: 2, State: resilience.Open, Mode: resilience.Automatic, Reason: "another", OpenMS: 30_000})
+	if other := refusal(opened + time.Second + clockEvery); other == nil || other.Epoch != 2 || other.Detail != "another" {
+		t.Errorf("after the next opening: %+v", other)
+	}
+	b.apply(row{Acquirer: "north", Epoch: 3, State: resilience.Closed, Mode: resilience.Automatic, Reason: "closed"})
+	if _, refused := b.Acquire(t.Context()); refused != nil {
+		t.Errorf("closed, and refuses: %v", refused)
 	}
 }
 

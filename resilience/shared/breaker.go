@@ -18,6 +18,7 @@ type Breaker struct {
 	shared   *Shared
 	start    time.Time
 	phase    atomic.Pointer[phase]
+	refused  atomic.Pointer[refused]
 	view     atomic.Pointer[view]
 
 	mu       sync.Mutex // every replacement of phase, and what follows
@@ -53,17 +54,41 @@ func (b *Breaker) at(t time.Duration) time.Time { return b.start.Add(t) }
 // Acquire implements resilience.Breaker. It asks the store only for a probe that is due, and waits for
 // it at most 100 ms, whatever ctx says: a claim whose answer is not awaited would keep the probe.
 func (b *Breaker) Acquire(ctx context.Context) (resilience.Permit, *resilience.Rejection) {
-	ph, now := b.phase.Load(), b.now()
+	ph := b.phase.Load()
 	if ph.pass {
-		return b.admit(ph, now), nil
+		return b.admit(ph, b.now()), nil
 	}
-	if refused := ph.refuse(now); refused != nil {
+	if refused := b.refuse(ph); refused != nil {
 		return resilience.Permit{}, refused
 	}
 	if ph.hold != nil {
 		return b.try()
 	}
 	return b.claim(ctx)
+}
+
+// refused is one refusal for all who ask before the coarse clock ticks.
+type refused struct {
+	phase *phase
+	at    int64 // on the coarse clock
+	resilience.Rejection
+}
+
+// refuse says whether the phase refuses a call now. While an outage lasts this is what most calls ask, so
+// only the last moments of a phase read the exact clock; before them the wait that is told may be too
+// long by one tick, never too short.
+func (b *Breaker) refuse(ph *phase) *resilience.Rejection {
+	coarse := b.shared.clock.Load()
+	if r := b.refused.Load(); r != nil && r.phase == ph && r.at == coarse {
+		return &r.Rejection
+	}
+	at := max(time.Duration(coarse), ph.since)
+	if ph.refuse(at+2*clockEvery) == nil {
+		return ph.refuse(b.now())
+	}
+	r := &refused{phase: ph, at: coarse, Rejection: *ph.refuse(at)}
+	b.refused.Store(r)
+	return &r.Rejection
 }
 
 func (b *Breaker) admit(ph *phase, now time.Duration) resilience.Permit {

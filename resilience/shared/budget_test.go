@@ -133,9 +133,24 @@ func TestBudget(t *testing.T) {
 		t.Parallel()
 		db, all := budgets(t, 12, resilience.BudgetConfig{Floor: 1_000_000, Percent: 0, BurstFloor: 20})
 		granted := grab(all, 4, 12) // for three seconds at least
-		most := query[int64](t, db, mostInASecond)
-		if most != 20 || granted <= 20 {
-			t.Errorf("%d granted, %d in the busiest second; the rule allows 20 a second", granted, most)
+		most, onRecord := query[int64](t, db, mostInASecond), query[int64](t, db, `select sum(retries) from retry_windows`)
+		if most != 20 || granted <= 20 || granted > onRecord {
+			t.Errorf("%d granted, %d on record, %d in the busiest second; the rule allows 20 a second", granted, onRecord, most)
+		}
+	})
+	t.Run("12 replicas never take more than the rule allows in any minute, while older retries leave it", func(t *testing.T) {
+		t.Parallel()
+		db, all := budgets(t, 12, resilience.BudgetConfig{Floor: 40, Percent: 0, BurstFloor: 1_000_000})
+		// The minute is full. Its first retries leave it in half a second, its last in four seconds.
+		const full = `insert into retry_windows (acquirer, tick, retries)
+		  select 'north', floor(extract(epoch from clock_timestamp()) * 10)::bigint - 600 + n * 4, 4 from generate_series(1, 10) n`
+		if _, err := db.Pool.Exec(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		granted := grab(all, 4, 24) // for six seconds at least
+		most, onRecord := query[int64](t, db, mostInAMinute), query[int64](t, db, `select sum(retries) from retry_windows`)
+		if most != 40 || onRecord != 80 || granted > 40 || granted < 36 {
+			t.Errorf("%d granted, %d on record, %d in the busiest minute; the rule allows 40 a minute, and 40 were there before", granted, onRecord, most)
 		}
 	})
 	t.Run("the rule in the database is the rule of the policy", func(t *testing.T) {
@@ -205,6 +220,11 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// mostInASecond is the busiest second, however it lies: any ten tenths in a row.
-const mostInASecond = `
-select max(n) from (select sum(b.retries) as n from retry_windows a join retry_windows b on b.tick between a.tick and a.tick + 9 group by a.tick) s`
+// mostInASecond and mostInAMinute are the busiest ones, however they lie: a second touches at most eleven
+// tenths in a row, and a minute 601.
+const (
+	mostInASecond = `
+select max(n) from (select sum(b.retries) as n from retry_windows a join retry_windows b on b.tick between a.tick and a.tick + 10 group by a.tick) s`
+	mostInAMinute = `
+select max(n) from (select sum(b.retries) as n from retry_windows a join retry_windows b on b.tick between a.tick and a.tick + 600 group by a.tick) s`
+)

@@ -223,17 +223,21 @@ func TestProbe(t *testing.T) {
 // chainOf is the whole chain over the shared breaker and budget.
 func chainOf(tb testing.TB, s *Shared) *resilience.Chain {
 	tb.Helper()
-	bulkhead, err := resilience.NewBulkhead(resilience.DefaultBulkhead())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	chain, err := resilience.NewChain(resilience.ChainConfig{
-		Breaker: north(s), Budget: s.Budget("north"), Bulkhead: bulkhead, Retry: resilience.DefaultRetry(),
-	})
+	chain, err := newChain(s)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return chain
+}
+
+func newChain(s *Shared) (*resilience.Chain, error) {
+	bulkhead, err := resilience.NewBulkhead(resilience.DefaultBulkhead())
+	if err != nil {
+		return nil, err
+	}
+	return resilience.NewChain(resilience.ChainConfig{
+		Breaker: north(s), Budget: s.Budget("north"), Bulkhead: bulkhead, Retry: resilience.DefaultRetry(),
+	})
 }
 
 func TestEpochs(t *testing.T) {
