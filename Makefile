@@ -79,10 +79,15 @@ db: ## Keep a Postgres for the tests running until Ctrl-C, so that plain `go tes
 	@exec bin/testdb
 
 .PHONY: check
-check: lint ## What has to hold before the tests: format, vet, lint, a tidy go.mod
+check: lint ## What has to hold before the tests: format, vet, lint, tidy go.mod files
 	$(GO) mod tidy -diff
 	$(GO) -C $(PEERS) mod tidy -diff
 	$(GO) mod verify
+
+.PHONY: tidy
+tidy: ## Tidy go.mod here and in the benchmark that is a module of its own
+	$(GO) mod tidy
+	$(GO) -C $(PEERS) mod tidy
 
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck

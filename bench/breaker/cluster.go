@@ -13,11 +13,19 @@ import (
 
 const replicas = 12
 
+// joinTimeMax is how long joining is tried. A machine that is busy can miss the bounds of one try.
+const joinTimeMax = time.Minute
+
 // join opens one replica, with the rights that the service has.
-func join(ctx context.Context, url, name string, acquirers ...shared.Acquirer) (*shared.Shared, error) {
-	return shared.Open(ctx, shared.Config{
-		URL: url, Role: postgres.ServiceRole, Replica: name, Acquirers: acquirers, Log: slog.New(slog.DiscardHandler),
-	})
+func join(ctx context.Context, url, name string, acquirers ...shared.Acquirer) (s *shared.Shared, err error) {
+	for began := time.Now(); ; {
+		s, err = shared.Open(ctx, shared.Config{
+			URL: url, Role: postgres.ServiceRole, Replica: name, Acquirers: acquirers, Log: slog.New(slog.DiscardHandler),
+		})
+		if err == nil || ctx.Err() != nil || time.Since(began) > joinTimeMax {
+			return s, err
+		}
+	}
 }
 
 // cluster opens all replicas. They have to be closed by close.

@@ -19,8 +19,8 @@ const (
 	callersEach = 4 // at every replica: 48 in all
 	probeLease  = 500 * time.Millisecond
 	killEvery   = 2 * time.Second
-	// The parts of the probes of which nobody ever hears, and of which somebody hears too late.
-	lostPart, latePart = 0.04, 0.03
+	// Of so many probes nobody ever hears of one, and somebody hears of another too late.
+	fateEvery = 16
 )
 
 // acquirer counts the probes that it sees at once.
@@ -52,6 +52,7 @@ const (
 // contention is callers who fight for probes.
 type contention struct {
 	acquirer acquirer
+	probes   atomic.Int64
 	members  [replicas]atomic.Pointer[member]
 	mu       sync.Mutex
 	fates    map[uint64]fate // by the epoch of the probe
@@ -162,19 +163,20 @@ func (c *contention) probe(m *member, b *shared.Breaker, p resilience.Permit) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), p.ProbeTimeout)
 	defer cancel()
-	takes, dice := rand.N(5*time.Millisecond), rand.Float64()
-	if dice < lostPart/2 {
+	n, takes := c.probes.Add(1), rand.N(5*time.Millisecond)
+	isLost, isLate := n%fateEvery == 1, n%fateEvery == fateEvery/2
+	if isLost && n%(2*fateEvery) == 1 {
 		takes = probeLease // it hangs, to the end of its time
 	}
 	c.acquirer.call(ctx, takes)
 	switch {
-	case m.killed.Load() || dice < lostPart:
+	case m.killed.Load() || isLost:
 		c.note(p, lost)
-	case dice < lostPart+latePart:
+	case isLate:
 		time.Sleep(time.Until(began.Add(probeLease + 50*time.Millisecond)))
 		b.Done(p, resilience.Success)
 		c.note(p, late)
-	case dice > 0.9:
+	case rand.IntN(10) == 0:
 		c.note(p, inTime)
 		b.Done(p, resilience.Success)
 	default:

@@ -89,10 +89,15 @@ func TestProbe(t *testing.T) {
 				t.Errorf("epoch %d after %d, the hung one valid: %v", second.Epoch, hung.Epoch, north(all[0]).Valid(hung))
 			}
 			north(all[0]).Done(hung, late)
-			// And if the process did not know how late it is, the database would:
-			done, r, err := all[0].store.finish(t.Context(), finish{acquirer: "north", epoch: hung.Epoch, result: "close"})
-			if err != nil || done || r.State != resilience.HalfOpen || r.Epoch != second.Epoch {
-				t.Errorf("the late report: done %v, row %+v, %v", done, r, err)
+			// And if the process did not know how late it is, the database would: by epoch and by owner, each alone.
+			for _, c := range []struct {
+				by    *Shared
+				epoch uint64
+			}{{all[0], hung.Epoch}, {all[0], second.Epoch}, {all[1], hung.Epoch}} {
+				done, r, err := c.by.store.finish(t.Context(), finish{acquirer: "north", epoch: c.epoch, result: "close"})
+				if err != nil || done || r.State != resilience.HalfOpen || r.Epoch != second.Epoch {
+					t.Errorf("a report for epoch %d by %s: done %v, row %+v, %v", c.epoch, c.by.Replica(), done, r, err)
+				}
 			}
 			north(all[1]).Done(second, resilience.Success)
 			inState(t, resilience.Closed, all...)
