@@ -4,27 +4,27 @@ import (
 	"testing"
 	"time"
 
-	"paymentsd/resilience/shared"
+	"paymentsd/resilience"
 )
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_000_000, 0)
-	event := func(epoch int64, from, to string, after time.Duration) shared.Transition {
-		return shared.Transition{Epoch: epoch, From: from, To: to, At: start.Add(after)}
+	event := func(epoch int64, from, to resilience.State, after time.Duration) resilience.Transition {
+		return resilience.Transition{Epoch: epoch, From: from, To: to, At: start.Add(after)}
 	}
 	probe := event(5, "open", "half_open", 0)
 	for _, c := range []struct {
 		name            string
 		fate            fate
-		next            []shared.Transition
+		next            []resilience.Transition
 		replaced, wrong int
 	}{
-		{"a probe that is reported in time may close", inTime, []shared.Transition{event(6, "half_open", "closed", time.Millisecond)}, 0, 0},
-		{"a lost probe is replaced after its lease", lost, []shared.Transition{event(6, "half_open", "half_open", time.Second)}, 1, 0},
-		{"a lost probe is replaced before its lease ends", lost, []shared.Transition{event(6, "half_open", "half_open", time.Second-1)}, 0, 1},
-		{"a late report is fenced, and the next probe closes", late, []shared.Transition{event(6, "half_open", "half_open", 2*time.Second), event(7, "half_open", "closed", 3*time.Second)}, 1, 0},
-		{"a late report closes", late, []shared.Transition{event(6, "half_open", "closed", 2*time.Second)}, 0, 1},
+		{"a probe that is reported in time may close", inTime, []resilience.Transition{event(6, "half_open", "closed", time.Millisecond)}, 0, 0},
+		{"a lost probe is replaced after its lease", lost, []resilience.Transition{event(6, "half_open", "half_open", time.Second)}, 1, 0},
+		{"a lost probe is replaced before its lease ends", lost, []resilience.Transition{event(6, "half_open", "half_open", time.Second-1)}, 0, 1},
+		{"a late report is fenced, and the next probe closes", late, []resilience.Transition{event(6, "half_open", "half_open", 2*time.Second), event(7, "half_open", "closed", 3*time.Second)}, 1, 0},
+		{"a late report closes", late, []resilience.Transition{event(6, "half_open", "closed", 2*time.Second)}, 0, 1},
 		{"the run ends before the lease", lost, nil, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

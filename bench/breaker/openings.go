@@ -118,9 +118,10 @@ func refusedAt(ctx context.Context, b *shared.Breaker, watching func()) time.Tim
 // shut closes the breaker by hand, and gives it back to its rules with an empty window.
 func shut(ctx context.Context, all []*shared.Breaker) error {
 	for _, mode := range []resilience.Mode{resilience.ForcedClosed, resilience.Automatic} {
+		order := resilience.Order{Mode: mode, Why: "the next round", Actor: "bench", Act: fmt.Sprint("round ", rand.Uint64())}
 		var err error
 		if forced := eventually(ctx, "the breaker is forced", func() bool {
-			err = all[0].Force(ctx, mode, "the next round")
+			err = all[0].Force(ctx, order)
 			return err == nil
 		}); forced != nil {
 			return fmt.Errorf("%w: %w", forced, err)

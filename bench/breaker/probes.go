@@ -200,8 +200,8 @@ type judged struct {
 
 // judge looks at what came after each probe that was not reported in time: the only thing that may end
 // its epoch is another probe, after its lease. Times are the database's.
-func judge(fates map[uint64]fate, transitions []shared.Transition, lease time.Duration) judged {
-	at := map[uint64]shared.Transition{}
+func judge(fates map[uint64]fate, transitions []resilience.Transition, lease time.Duration) judged {
+	at := map[uint64]resilience.Transition{}
 	for _, t := range transitions {
 		at[uint64(t.Epoch)] = t
 	}
@@ -220,7 +220,7 @@ func judge(fates map[uint64]fate, transitions []shared.Transition, lease time.Du
 			continue // the run ended first
 		}
 		after := next.At.Sub(at[epoch].At) - lease
-		if next.From != string(resilience.HalfOpen) || next.To != string(resilience.HalfOpen) || after < 0 {
+		if next.From != resilience.HalfOpen || next.To != resilience.HalfOpen || after < 0 {
 			out.wrong = append(out.wrong, fmt.Sprintf("epoch %d to %s, %v after the lease: %s", epoch, next.To, after, next.Reason))
 			continue
 		}
