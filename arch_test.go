@@ -44,7 +44,7 @@ func rooms() map[string]room {
 
 		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
-		"api":       {why: "JSON over HTTP; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
+		"api":       {why: "JSON over HTTP, and the shedder at its door; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile", "resilience"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
 
 		"migrations":             {why: "the schema and nothing else"},
 		"internal/postgres":      {why: "pool, transaction, what an error means; knows no table"},

@@ -50,6 +50,9 @@ func (p *problem) about(chargeID string) {
 // describe makes the problem of an error and says how long to wait before another try, 0 if that
 // says nothing.
 func describe(err error) (problem, time.Duration) {
+	if e, ok := errors.AsType[*overloadError](err); ok {
+		return e.problem(), e.rejection.RetryAfter
+	}
 	p := ruleFor(err).problem()
 	var wait time.Duration
 	if e, ok := errors.AsType[*refusal](err); ok {
@@ -120,7 +123,12 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, wait := describe(err)
 	p.RequestID = x.id
 	x.code, x.reason, x.chargeID = p.Code, p.Reason, p.ChargeID
-	a.logFailure(r, p, err)
+	if e, ok := errors.AsType[*overloadError](err); ok {
+		a.shed.refused(a.Log, r, a.Now(), e)
+		a.metrics.shed(x.priority, e.rejection.Reason)
+	} else {
+		a.logFailure(r, p, err)
+	}
 	a.metrics.rejected(p)
 
 	h := w.Header()

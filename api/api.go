@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"paymentsd/idempotency"
+	"paymentsd/resilience"
 )
 
 // Deps is what the handlers need. Every interface is required unless its comment says otherwise.
@@ -29,6 +30,8 @@ type Deps struct {
 	Reconciliation Reconciliation
 	Fingerprinter  *idempotency.Fingerprinter
 
+	// Shedder decides at the door which requests come in, made for ShedKinds; nil lets all in.
+	Shedder *resilience.Shedder
 	// Ready says whether this process should get requests; nil means always.
 	Ready func(context.Context) error
 	// Metrics is where the api's metrics are registered; nil keeps them unseen.
@@ -49,6 +52,9 @@ type Limits struct {
 	BodyBytesMax int64         // of a JSON body; 64 KiB
 	FileBytesMax int64         // of a settlement file; 64 MiB
 	WaitMax      time.Duration // of Prefer: wait=N; 10 s
+	// RequestTimeMax is how long a request may have waited for its work still to be begun; 25 s.
+	// The caller's Request-Timeout can only shorten it.
+	RequestTimeMax time.Duration
 	// StoreTime is how long the store may take for anything but a charge and a settlement file, which have
 	// limits of their own; 5 s. After it the answer is 503: a store that hangs must not hold requests.
 	StoreTime time.Duration
@@ -64,6 +70,9 @@ func (l Limits) orDefaults() Limits {
 	if l.WaitMax == 0 {
 		l.WaitMax = 10 * time.Second
 	}
+	if l.RequestTimeMax == 0 {
+		l.RequestTimeMax = 25 * time.Second
+	}
 	if l.StoreTime == 0 {
 		l.StoreTime = 5 * time.Second
 	}
@@ -75,21 +84,28 @@ type api struct {
 	Deps
 	metrics *metrics
 	router  *chi.Mux
+	shed    shedLog
 }
 
 // New makes the handler of every route. It panics if Deps.Metrics holds the api's metrics already.
 func New(d Deps) http.Handler {
 	d.Limits = d.Limits.orDefaults()
+	if d.Shedder == nil {
+		d.Shedder = openDoor()
+	}
 	a := &api{Deps: d, router: chi.NewRouter()}
 	a.metrics = newMetrics(d)
 	a.router.Use(a.identify, a.logAccess, a.recoverPanic, middleware.GetHead)
-	a.router.NotFound(a.serve(nil, a.routeNotFound))
-	a.router.MethodNotAllowed(a.serve(nil, a.methodNotAllowed))
-	for _, r := range a.routes() {
+	a.router.NotFound(a.serve(a.routeNotFound))
+	a.router.MethodNotAllowed(a.serve(a.methodNotAllowed))
+	for kind, r := range a.routes() {
 		if r.method == http.MethodGet {
 			r.handle = a.inTime(r.handle)
 		}
-		a.router.MethodFunc(r.method, r.pattern, a.serve(r.access, r.handle))
+		if r.access != nil {
+			r.handle = a.admitted(kind, weightOf(r), a.authenticated(r.access, r.handle))
+		}
+		a.router.MethodFunc(r.method, r.pattern, a.serve(r.handle))
 	}
 	return a.router
 }
@@ -97,7 +113,7 @@ func New(d Deps) http.Handler {
 // route is one operation of openapi.yaml.
 type route struct {
 	method, pattern string
-	access          access // nil: no key needed
+	access          access // nil: no key needed, and never refused for overload
 	handle          handler
 }
 
@@ -130,23 +146,19 @@ func (a *api) routes() []route {
 // handler answers a request, or returns why it does not.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// serve lets a principal with access through to h and answers for its error.
-func (a *api) serve(may access, h handler) http.HandlerFunc {
+// serve answers for a handler's error.
+func (a *api) serve(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := a.authenticate(r, may)
-		if err == nil {
-			err = h(w, r)
-		}
-		if err != nil {
+		if err := h(w, r); err != nil {
 			a.fail(w, r, err)
 		}
 	}
 }
 
-// inTime bounds how long a handler waits for the store.
+// inTime bounds how long a handler waits for the store: not longer than its caller will.
 func (a *api) inTime(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), a.Limits.StoreTime)
+		ctx, cancel := context.WithTimeout(r.Context(), min(a.Limits.StoreTime, resilience.Remaining(r.Context())))
 		defer cancel()
 		return h(w, r.WithContext(ctx))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"paymentsd/merchant"
 	"paymentsd/payment"
+	"paymentsd/resilience"
 )
 
 // access says why a principal may not use a route, or nil.
@@ -44,16 +45,26 @@ func maySteer(p merchant.Principal) error {
 	return nil
 }
 
+// authenticated lets through to h who may use its route, as far as the overload lets them.
+func (a *api) authenticated(may access, h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := a.authenticate(r, may); err != nil {
+			return err
+		}
+		if err := a.reweigh(r); err != nil {
+			return err
+		}
+		return h(w, r)
+	}
+}
+
 // authenticate finds out who asks and whether they may.
 func (a *api) authenticate(r *http.Request, may access) error {
-	if may == nil {
-		return nil
-	}
 	presented, err := bearer(r.Header.Values("Authorization"))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), a.Limits.StoreTime)
+	ctx, cancel := context.WithTimeout(r.Context(), min(a.Limits.StoreTime, resilience.Remaining(r.Context())))
 	defer cancel()
 	p, err := a.Auth.Authenticate(ctx, presented)
 	switch {

@@ -90,7 +90,6 @@ func (a *api) postCharge(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	began := a.Now()
 	w.Header().Set(headerKey, headers.key)
 	body, doc, err := a.readJSON(w, r)
 	if err != nil {
@@ -110,10 +109,8 @@ func (a *api) postCharge(w http.ResponseWriter, r *http.Request) error {
 	request := payment.Request{
 		Merchant: *exchangeOf(r).principal.Merchant, Key: headers.key, Fingerprint: fingerprint,
 		Amount: c.amount, Reference: c.reference, PaymentMethod: c.paymentMethod, Description: c.description,
-		AllowConcurrent: c.allowConcurrent, Wait: headers.wait, Priority: headers.priority,
-	}
-	if headers.timeout > 0 {
-		request.Deadline = began.Add(headers.timeout)
+		AllowConcurrent: c.allowConcurrent, Wait: headers.wait, Priority: exchangeOf(r).priority,
+		Deadline: exchangeOf(r).startBy,
 	}
 	if headers.wait > 0 {
 		w.Header().Set("Preference-Applied", fmt.Sprintf("wait=%d", int(headers.wait/time.Second)))

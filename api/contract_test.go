@@ -204,3 +204,31 @@ func TestProblemCodesAreTheSpecs(t *testing.T) {
 		t.Errorf("openapi.yaml has the problem code %s, and the table has no such row", code)
 	}
 }
+
+// TestEveryOperationMayBeShed: whatever needs a key may be refused under overload, can be told how long its
+// caller waits and how important it is, and the spec says so.
+func TestEveryOperationMayBeShed(t *testing.T) {
+	t.Parallel()
+	for path, item := range loadContract(t).doc.Paths.Map() {
+		if !strings.HasPrefix(path, "/v1/") {
+			continue
+		}
+		for method, operation := range item.Operations() {
+			for _, header := range []string{"Request-Timeout", "Priority"} {
+				if item.Parameters.GetByInAndName("header", header) == nil {
+					t.Errorf("%s lacks the header %s", path, header)
+				}
+			}
+			response := operation.Responses.Value("503")
+			if response == nil {
+				t.Errorf("%s %s lacks 503", method, path)
+				continue
+			}
+			schema := response.Value.Content["application/problem+json"].Schema.Value
+			codes := schema.AllOf[len(schema.AllOf)-1].Value.Properties["code"].Value.Enum
+			if !slices.Contains(codes, any("overloaded")) {
+				t.Errorf("%s %s: 503 may be %v, and lacks overloaded", method, path, codes)
+			}
+		}
+	}
+}

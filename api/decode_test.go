@@ -287,6 +287,7 @@ func TestPriority(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"": "critical", "critical": "critical", "Normal": "normal", "low": "low", "u=1, i": "critical", "u=5, low": "low", "i": "critical",
+		"u=3": "critical", "u=4": "normal", "u=6,i": "normal", "u=7": "low", "u=7, critical": "low", "u=9": "critical", "u": "critical", "u=0, normal": "normal",
 		"urgent": "bad", "low, normal": "bad", "low;x": "bad",
 	} {
 		p, ok := parsePriority([]string{text})

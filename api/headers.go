@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,12 +19,32 @@ const (
 	headerPriority = "Priority"
 )
 
-// chargeHeaders is what the headers of a POST of a charge say.
+// wishes is what any request may ask for in its headers.
+type wishes struct {
+	patience time.Duration    // how long the caller will wait; very long if it does not say
+	priority payment.Priority // the most that it claims
+}
+
+// readWishes says what of them cannot be read. Such a wish counts as not said.
+func readWishes(h http.Header) (w wishes, wrong []fieldError) {
+	var ok bool
+	if w.patience, ok = parseTimeout(h.Values(headerTimeout)); !ok {
+		wrong = append(wrong, fieldError{Header: headerTimeout, Code: "invalid", Detail: "must be one positive decimal number of seconds, such as 2.5"})
+	}
+	if w.priority, ok = parsePriority(h.Values(headerPriority)); !ok {
+		wrong = append(wrong, fieldError{Header: headerPriority, Code: "invalid", Detail: "must be one of critical, normal, low"})
+		w.priority = payment.Critical
+	}
+	if w.patience == 0 {
+		w.patience = math.MaxInt64
+	}
+	return w, wrong
+}
+
+// chargeHeaders is what the headers of a POST of a charge say beside its wishes.
 type chargeHeaders struct {
-	key      string
-	wait     time.Duration
-	timeout  time.Duration // 0 if the caller gave none
-	priority payment.Priority
+	key  string
+	wait time.Duration
 }
 
 func (a *api) readChargeHeaders(h http.Header) (chargeHeaders, error) {
@@ -36,19 +57,12 @@ func (a *api) readChargeHeaders(h http.Header) (chargeHeaders, error) {
 		return c, err
 	}
 	var wrong []fieldError
-	check := func(header string, ok bool, detail string) {
-		if !ok {
-			wrong = append(wrong, fieldError{Header: header, Code: "invalid", Detail: detail})
-		}
-	}
 	var ok bool
-	c.wait, ok = parseWait(h.Values(headerPrefer))
-	check(headerPrefer, ok, "must be a list of preferences of RFC 7240, with wait in whole seconds, such as wait=5")
-	c.timeout, ok = parseTimeout(h.Values(headerTimeout))
-	check(headerTimeout, ok, "must be one positive decimal number of seconds, such as 2.5")
-	c.priority, ok = parsePriority(h.Values(headerPriority))
-	check(headerPriority, ok, "must be one of critical, normal, low")
-	if len(wrong) > 0 {
+	if c.wait, ok = parseWait(h.Values(headerPrefer)); !ok {
+		wrong = append(wrong, fieldError{Header: headerPrefer, Code: "invalid", Detail: "must be a list of preferences of RFC 7240, with wait in whole seconds, such as wait=5"})
+	}
+	_, more := readWishes(h)
+	if wrong = append(wrong, more...); len(wrong) > 0 {
 		return c, refuse(codeHeaderInvalid, "", wrong...)
 	}
 	c.wait = min(c.wait, a.Limits.WaitMax)
@@ -149,22 +163,44 @@ func parseTimeout(values []string) (time.Duration, bool) {
 	return timeout, err == nil && timeout > 0
 }
 
-// parsePriority reads our words out of Priority. A charge without one is checkout, so critical. Members
-// of RFC 9218 (u=3, i) that a client library or a proxy adds do not concern us.
+// parsePriority reads the most that Priority claims: one of our words; or an urgency of RFC 9218, of which
+// 4 to 6 is less than normal browsing and so normal, and 7 is for the background and so low. Both
+// may stand there; the lower one holds. Other members of RFC 9218, and what it calls an invalid
+// urgency, are ignored, as it asks. None of them claims more than nothing does: critical.
 func parsePriority(values []string) (payment.Priority, bool) {
-	words := map[string]payment.Priority{
-		"critical": payment.Critical, "normal": payment.Normal, "low": payment.Low,
+	if len(values) == 0 {
+		return payment.Critical, true
 	}
-	priority, found := payment.Critical, false
+	word, urgency, found := payment.Critical, payment.Critical, false
 	for _, member := range splitUnquoted(strings.Join(values, ","), ',') {
-		if name, _, _ := strings.Cut(member, "="); name == "" || name == "u" || name == "i" {
+		name, value, _ := strings.Cut(member, "=")
+		switch strings.ToLower(member) {
+		case "critical", "normal", "low":
+			if found {
+				return payment.Critical, false
+			}
+			found, word = true, priorityWords[strings.ToLower(member)]
 			continue
 		}
-		p, ok := words[strings.ToLower(member)]
-		if !ok || found {
-			return 0, false
+		switch name {
+		case "u":
+			urgency = urgencyOf(value)
+		case "", "i":
+		default:
+			return payment.Critical, false
 		}
-		priority, found = p, true
 	}
-	return priority, true
+	return min(word, urgency), true
+}
+
+var priorityWords = map[string]payment.Priority{"critical": payment.Critical, "normal": payment.Normal, "low": payment.Low}
+
+func urgencyOf(value string) payment.Priority {
+	switch value {
+	case "4", "5", "6":
+		return payment.Normal
+	case "7":
+		return payment.Low
+	}
+	return payment.Critical
 }

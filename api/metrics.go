@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"paymentsd/payment"
+	"paymentsd/resilience"
 )
 
 // metrics is what the api counts. Calls to acquirers are counted where they are made.
@@ -17,6 +18,7 @@ type metrics struct {
 	requests *prometheus.HistogramVec
 	answers  *prometheus.CounterVec
 	refusals *prometheus.CounterVec
+	sheds    *prometheus.CounterVec
 }
 
 func newMetrics(d Deps) *metrics {
@@ -31,11 +33,20 @@ func newMetrics(d Deps) *metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "paymentsd_refusals_total", Help: "Requests that were answered with a problem, by its code and by the mechanism or answer that was the reason.",
 		}, []string{"code", "reason"}),
+		sheds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "paymentsd_shed_total", Help: "Requests that were refused at the door for overload or because their time was up, by priority and reason.",
+		}, []string{"priority", "reason"}),
 	}
 	if d.Metrics == nil {
 		return m
 	}
-	d.Metrics.MustRegister(m.requests, m.answers, m.refusals)
+	d.Metrics.MustRegister(m.requests, m.answers, m.refusals, m.sheds, shedGauge(
+		"paymentsd_in_progress", "Requests in our own hands now: not those that wait for an acquirer or their client.",
+		func() int64 { return d.Shedder.Snapshot().InProgress },
+	), shedGauge(
+		"paymentsd_in_progress_limit", "The most requests in our own hands for a critical one still to be let in.",
+		func() int64 { return d.Shedder.Snapshot().Limit },
+	))
 	if d.Exposures != nil {
 		d.Metrics.MustRegister(newExposureCollector(d.Exposures, d.Now, d.Log))
 	}
@@ -48,6 +59,14 @@ func (m *metrics) served(method, route string, status int, took time.Duration) {
 
 func (m *metrics) answered(status payment.Status, replayed bool) {
 	m.answers.WithLabelValues(string(status), strconv.FormatBool(replayed)).Inc()
+}
+
+func (m *metrics) shed(p payment.Priority, reason resilience.Reason) {
+	m.sheds.WithLabelValues(p.String(), string(reason)).Inc()
+}
+
+func shedGauge(name, help string, read func() int64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
 }
 
 func (m *metrics) rejected(p problem) { m.refusals.WithLabelValues(p.Code, p.Reason).Inc() }

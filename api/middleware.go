@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"paymentsd/merchant"
+	"paymentsd/payment"
+	"paymentsd/resilience"
 )
 
 const headerRequestID = "Request-Id"
@@ -19,6 +22,11 @@ const headerRequestID = "Request-Id"
 // exchange is what is known of one request and its answer, for the log and the metrics.
 type exchange struct {
 	id        string
+	began     time.Time
+	startBy   time.Time // when its caller's patience ends: nothing is begun after it
+	visit     resilience.Visit
+	weight    weight           // of its route
+	priority  payment.Priority // as it was weighed
 	principal merchant.Principal
 	code      string // of the problem, if it was answered with one
 	reason    string
@@ -35,7 +43,7 @@ func exchangeOf(r *http.Request) *exchange {
 // identify names the exchange. An id that the client sent is not trusted: it could be anybody's.
 func (a *api) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{id: "req_" + rand.Text()}
+		x := &exchange{id: "req_" + rand.Text(), began: a.Now()}
 		w.Header().Set(headerRequestID, x.id)
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -47,11 +55,10 @@ func (a *api) identify(next http.Handler) http.Handler {
 // never the path or the query: those are the client's text.
 func (a *api) logAccess(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := a.Now()
 		seen := &responseRecorder{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
-		took := a.Now().Sub(began)
 		x, pattern := exchangeOf(r), routePattern(r)
+		took := a.Now().Sub(x.began)
 		a.metrics.served(r.Method, pattern, seen.status, took)
 		attrs := []slog.Attr{
 			slog.String("request_id", x.id), slog.String("method", methodLabel(r.Method)), slog.String("route", pattern),

@@ -21,7 +21,7 @@ func serveHandler(t *testing.T, log io.Writer, h handler) *httptest.ResponseReco
 	a := &api{Deps: Deps{Log: slog.New(slog.NewJSONHandler(log, nil)), Now: time.Now}, router: chi.NewRouter()}
 	a.metrics = newMetrics(a.Deps)
 	a.router.Use(a.identify, a.logAccess, a.recoverPanic)
-	a.router.Get("/things/{id}", a.serve(nil, h))
+	a.router.Get("/things/{id}", a.serve(h))
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/things/4111111111111111?q=4111111111111111", nil)
 	r.Header.Set(headerRequestID, "mine")

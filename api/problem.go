@@ -35,6 +35,7 @@ const (
 	codeNotCaptured      = "charge_not_captured"
 	codeRejected         = "acquirer_rejected"
 	codeNotExecuted      = "charge_not_executed"
+	codeOverloaded       = "overloaded"
 	codeInternal         = "internal_error"
 )
 
@@ -118,6 +119,7 @@ func rules() []rule {
 			"The amount cannot be charged", "No acquirer of yours can express this amount in this currency exactly. Nothing was sent."},
 		{codeRejected, http.StatusUnprocessableEntity, false, ended(codeRejected),
 			"The acquirer rejected the request", "Nothing was executed. Correct the request, most often the payment_method; the key is free again."},
+		overloadedRule(),
 		{codeNotExecuted, http.StatusServiceUnavailable, true, anyOf(is(payment.ErrNotExecuted), ended(codeNotExecuted)),
 			"Nothing was executed", "No money moved and the key is free. Send the same request again after Retry-After."},
 		{"store_unavailable", http.StatusServiceUnavailable, true, anyOf(is(payment.ErrUnavailable), isStoreTrouble),

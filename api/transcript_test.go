@@ -128,6 +128,8 @@ func (w *world) do(what string) error {
 		return w.reconcile(ctx, object)
 	case what == "the replica reports":
 		w.flushes()
+	case verb == "crowd":
+		return w.crowdTo(object)
 	case verb == "hold":
 		w.hold(object)
 	default:

@@ -50,6 +50,8 @@ type world struct {
 	reconciler *reconcile.Reconciler
 	acquirers  map[string]*sim.Server
 	sims       map[string]*sim.Sim
+	shedder    *resilience.Shedder
+	crowd      []*resilience.Visit
 	handler    http.Handler
 	server     *httptest.Server
 	log        *safeBuffer
@@ -133,10 +135,11 @@ func makeWorld(t *testing.T, sharing func(*world, *slog.Logger)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.shedder = newShedder(t, places)
 	registry := prometheus.NewRegistry()
 	w.handler = api.New(api.Deps{
 		Auth: w.merchants, Charges: w.service, Records: w.service, Resolver: w.service, Acquirers: w.service,
-		Ledger: books{w}, Reconciliation: w.reconciler, Fingerprinter: fingerprinter, Ready: w.ready,
+		Ledger: books{w}, Reconciliation: w.reconciler, Fingerprinter: fingerprinter, Ready: w.ready, Shedder: w.shedder,
 		Metrics: registry, Gatherer: registry, Exposures: w.service, Log: log, Now: time.Now, Version: "test",
 		Limits: api.Limits{FileBytesMax: 1 << 20},
 	})

@@ -41,6 +41,9 @@ func (s *Service) ask(ctx context.Context, route Route, c Charge, n int, priorit
 		Ref: c.AcqRef, Amount: c.Amount, PaymentMethod: c.PaymentMethod, Description: c.Description,
 	}
 	known := belief{dedupes: capabilities.DeduplicatesByKey}
+	// What the acquirer takes, and what we wait for it, is not work of ours.
+	visit := resilience.VisitOf(ctx)
+	visit.StepOut()
 	report := route.Chain.Do(ctx, priority, func(ctx context.Context, try int) resilience.Verdict {
 		s.fault(faultBeforeCall)
 		answer := s.call(ctx, route, request)
@@ -51,6 +54,7 @@ func (s *Service) ask(ctx context.Context, route Route, c Charge, n int, priorit
 		known.learn(answer)
 		return verdict(answer, capabilities)
 	})
+	visit.StepIn()
 	if report.Panic != nil {
 		s.log.Error("an adapter panicked; what it did is not known", "acquirer", route.Name, "charge_id", c.ID,
 			"error", report.Panic, "stack", string(report.Panic.Stack))

@@ -149,9 +149,9 @@ func (s *Service) claim(ctx context.Context, req Request, charge *Charge) (claim
 func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.storeMax)
 	defer cancel()
-	claimed, err := begin(ctx, s.pool, charge, fingerprint, s.lease)
+	claimed, err := s.beginInTime(ctx, charge, fingerprint)
 	if mayRunAgain(ctx, err) {
-		claimed, err = begin(ctx, s.pool, charge, fingerprint, s.lease)
+		claimed, err = s.beginInTime(ctx, charge, fingerprint)
 	}
 	if postgres.Rejected(err) {
 		return claim{}, fmt.Errorf("the store refuses the charge: %w", err)
@@ -160,6 +160,25 @@ func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempote
 		return claim{}, &UnavailableError{Cause: err}
 	}
 	return claimed, nil
+}
+
+// beginInTime waits for a connection no longer than the caller will: a charge whose time is up by the time that
+// it has one is dropped, and no row is written for nobody. T1 itself is never cut off by that.
+func (s *Service) beginInTime(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
+	waiting, cancel := context.WithTimeout(ctx, resilience.Remaining(ctx)-callMin)
+	defer cancel()
+	conn, err := s.pool.Acquire(waiting)
+	if err == nil {
+		defer conn.Release()
+	}
+	if resilience.Remaining(ctx) <= callMin && ctx.Err() == nil {
+		// Not "not executed": whether the key is in use has not been looked up.
+		return claim{}, &resilience.Rejection{Reason: resilience.DeadlineTooShort, Detail: "the caller's time was up before the store was free"}
+	}
+	if err != nil {
+		return claim{}, err
+	}
+	return begin(ctx, conn, charge, fingerprint, s.lease)
 }
 
 // askInOrder asks the merchant's acquirers in order, the next one only while every attempt so far proves

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"paymentsd/idempotency"
+	"paymentsd/resilience"
 )
 
 const (
@@ -34,16 +35,27 @@ func (s *Service) answerExisting(ctx context.Context, req Request, record idempo
 		} else if !s.now().Before(until) {
 			return Result{}, &InFlightError{ChargeID: record.ChargeID, RetryAfter: inFlightRetryAfter}
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, waitPoll) {
 			return Result{}, &InFlightError{ChargeID: record.ChargeID, RetryAfter: inFlightRetryAfter}
-		case <-time.After(waitPoll):
 		}
 		now, err := idempotency.Lookup(ctx, s.pool, req.Merchant.ID, req.Key)
 		if err != nil {
 			return s.freed(ctx, req, record, err)
 		}
 		record = now
+	}
+}
+
+// pause waits without counting as work of ours; false if ctx ended first.
+func pause(ctx context.Context, wait time.Duration) bool {
+	visit := resilience.VisitOf(ctx)
+	visit.StepOut()
+	defer visit.StepIn()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
 	}
 }
 

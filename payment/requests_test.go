@@ -92,6 +92,31 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 	})
 }
 
+// What waits for the store until its caller has no time left is dropped: nothing is written for it, and nothing is sent.
+func TestACallerWhoseTimeIsUpWhileTheStoreIsBusy(t *testing.T) {
+	t.Parallel()
+	b := openBooks(t)
+	s := b.shop(t, []named{{"north", answering(), plainly()}})
+	pool, err := b.smallPool(t, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pool = pool
+	busy, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := s.request("k")
+	req.Deadline = time.Now().Add(callMin + 50*time.Millisecond)
+	refused := refusal[*UnavailableError](s, req)
+	if rejection, ok := errors.AsType[*resilience.Rejection](refused); !ok || rejection.Reason != resilience.DeadlineTooShort {
+		t.Errorf("%v", refused)
+	}
+	busy.Release()
+	s.wantRows(0, 0, 0, 0, 0)
+	wantStatus(t, s.charge(s.request("k")), Captured)
+}
+
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	adapter, err := rest.New(acquirer.Config{Name: "north", URL: "http://127.0.0.1:1"})

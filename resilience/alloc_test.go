@@ -16,6 +16,9 @@ func TestAllocations(t *testing.T) {
 	mixed := mustBreaker(t, DefaultBreaker())
 	record(t, mixed, Success, 1000)
 	chain, budget := mustChain(t, DefaultSettings()), mustBudget(t, DefaultBudget())
+	door, shut := fixed(t, 1000), fixed(t, 10)
+	crowd(shut, Critical)
+	var visit Visit
 	tests := []struct {
 		name string
 		most float64
@@ -30,6 +33,13 @@ func TestAllocations(t *testing.T) {
 			mixed.Done(permit, Failure)
 		}},
 		{"reject: the record", 1, func() { _, _ = open.Acquire(ctx) }},
+		{"shedder, in and out", 0, func() {
+			_ = door.Enter(ctx, &visit, 0, Critical)
+			visit.StepOut()
+			visit.StepIn()
+			visit.Leave(true)
+		}},
+		{"shedder, refused: the record", 1, func() { _ = shut.Enter(ctx, &visit, 0, Low) }},
 		{"budget success", 0, budget.Succeeded},
 		{"chain on success", 2, func() { chain.Do(ctx, Critical, succeed) }},
 	}

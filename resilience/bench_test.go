@@ -91,3 +91,39 @@ func BenchmarkTimeSince(b *testing.B) {
 		_ = time.Since(start)
 	}
 }
+
+func BenchmarkShedder(b *testing.B) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	b.Run("in and out", func(b *testing.B) {
+		s := fixed(b, 1000)
+		var v Visit
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = s.Enter(ctx, &v, 0, Critical)
+			v.Leave(true)
+		}
+	})
+	b.Run("in and out, parallel", func(b *testing.B) {
+		s := fixed(b, 1000)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			var v Visit
+			for pb.Next() {
+				_ = s.Enter(ctx, &v, 0, Critical)
+				v.Leave(true)
+			}
+		})
+	})
+	b.Run("refused", func(b *testing.B) {
+		s := fixed(b, 10)
+		crowd(s, Critical)
+		var v Visit
+		b.ReportAllocs()
+		for b.Loop() {
+			if s.Enter(ctx, &v, 0, Low) == nil {
+				b.Fatal("admitted")
+			}
+		}
+	})
+}

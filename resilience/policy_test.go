@@ -77,7 +77,7 @@ retry.base is 1m0s: want at most cap (1s)`
 		_, breaker := NewLocalBreaker(BreakerConfig{})
 		_, budget := NewLocalBudget(BudgetConfig{Floor: -1})
 		_, bulkhead := NewBulkhead(BulkheadConfig{})
-		_, shedder := NewShedder(ShedderConfig{Slots: 1, LowPercent: 2, NormalPercent: 1})
+		_, shedder := NewShedder(ShedderConfig{}, 1)
 		_, chain := NewChain(ChainConfig{})
 		for name, err := range map[string]error{
 			"breaker": breaker, "budget": budget, "bulkhead": bulkhead, "shedder": shedder, "chain": chain, "retry": Retry{}.Validate(),
@@ -122,80 +122,6 @@ func TestRemaining(t *testing.T) {
 			if got := Remaining(test.ctx); got != test.want {
 				t.Errorf("remaining %v, want %v", got, test.want)
 			}
-		}
-	})
-}
-
-func TestShedder(t *testing.T) {
-	t.Parallel()
-	shedder := func(t *testing.T) *Shedder {
-		t.Helper()
-		s, err := NewShedder(ShedderConfig{Slots: 10, NormalPercent: 80, LowPercent: 50})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	enter := func(s *Shedder, p Priority) (n int, refused *Rejection) {
-		for n = 0; n < 100; n++ {
-			if refused = s.Enter(context.Background(), p); refused != nil {
-				return n, refused
-			}
-		}
-		return n, nil
-	}
-	t.Run("the least important stops first, and the last places are for checkout", func(t *testing.T) {
-		t.Parallel()
-		s := shedder(t)
-		for _, want := range []struct {
-			priority Priority
-			more     int
-			reason   Reason
-			detail   string
-		}{
-			{Low, 5, ShedLowPriority, "5 requests in progress, low stops at 5 of 10"},
-			{Normal, 3, ShedNormalPriority, "8 requests in progress, normal stops at 8 of 10"},
-			{Critical, 2, Overloaded, "10 requests in progress, critical stops at 10 of 10"},
-		} {
-			n, refused := enter(s, want.priority)
-			wantRefusal(t, refused, want.reason)
-			if n != want.more || refused.Detail != want.detail || refused.RetryAfter <= 0 {
-				t.Errorf("%s: %d more, then %v", want.priority, n, refused)
-			}
-		}
-		s.Leave()
-		if refused := s.Enter(context.Background(), Normal); refused == nil {
-			t.Error("a read took the place of a checkout")
-		}
-		if refused := s.Enter(context.Background(), Critical); refused != nil {
-			t.Error(refused)
-		}
-	})
-	inBubble(t, "what waited too long is dropped unprocessed", func(t *testing.T) {
-		s := shedder(t)
-		ctx := within(t, time.Second)
-		time.Sleep(time.Second)
-		wantRefusal(t, s.Enter(ctx, Critical), DeadlineTooShort)
-		wantRefusal(t, s.Enter(WithStartBy(t.Context(), time.Now()), Critical), DeadlineTooShort)
-		if s.InProgress() != 0 {
-			t.Errorf("%d in progress", s.InProgress())
-		}
-	})
-	t.Run("together they never take more than there is", func(t *testing.T) {
-		t.Parallel()
-		s := shedder(t)
-		storm(50, func() {
-			for range 200 {
-				if s.Enter(context.Background(), Critical) == nil {
-					if n := s.InProgress(); n > 10 {
-						t.Errorf("%d in progress", n)
-					}
-					s.Leave()
-				}
-			}
-		})
-		if s.InProgress() != 0 {
-			t.Errorf("%d left over", s.InProgress())
 		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 type config struct {
 	Server    serverConfig     `yaml:"server"`
 	Charge    chargeConfig     `yaml:"charge"`
+	Shedding  sheddingConfig   `yaml:"shedding"`
 	Retention time.Duration    `yaml:"retention"` // of frozen answers; keys stay for good
 	Acquirers []acquirerConfig `yaml:"acquirers"`
 }
@@ -64,6 +65,7 @@ func defaultConfig() config {
 	return config{
 		Server:    serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
 		Charge:    chargeConfig{Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second},
+		Shedding:  defaultShedding(),
 		Retention: 30 * 24 * time.Hour,
 	}
 }
@@ -133,6 +135,7 @@ func (c config) check() error {
 	if err := checkReplica(c.Server.Replica); err != nil {
 		problems = append(problems, err)
 	}
+	problems = append(problems, c.Shedding.problems()...)
 	want(len(c.Acquirers) > 0, "acquirers is empty: name at least one")
 	names := map[string]bool{}
 	for i, a := range c.Acquirers {

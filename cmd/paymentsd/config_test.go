@@ -42,7 +42,16 @@ func TestReadConfig(t *testing.T) {
 			text: "server: {request_time_max: 5s}\ncharge: {budget: 6s, store_time: 9s, lease: 7s}\nacquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeout: 8s}\n",
 			want: []string{"server.request_time_max is 5s", "charge.lease is 7s", "timeout is 8s: it must leave room inside charge.budget (6s)", "charge.store_time (9s) must be shorter"},
 		},
-		"retention too short": {text: north + "retention: 1h\n", want: []string{"retention is 1h"}},
+		"shedding off, the rest of it by default": {text: north + "shedding: {enabled: false}\n"},
+		"every setting of shedding at once": {
+			text: north + "shedding: {limit_min: 0, limit_max: -1, normal_percent: 101, low_percent: 200, slowdown_percent: 100}\n",
+			want: []string{"shedding.limit_min is 0: it must be 1 to 100000", "shedding.limit_max is -1", "shedding.normal_percent is 101",
+				"shedding.low_percent is 200: it must be 0 to 100", "shedding.slowdown_percent is 100: it must be 110"},
+		},
+		"batch before reads":           {text: north + "shedding: {low_percent: 60}\n", want: []string{"shedding.low_percent is 60: it must be at most normal_percent (50)"}},
+		"least above most":             {text: north + "shedding: {limit_min: 20, limit_max: 10}\n", want: []string{"shedding.limit_min is 20: it must be at most limit_max (10)"}},
+		"unknown name within shedding": {text: north + "shedding: {limit: 10}\n", want: []string{"limit"}},
+		"retention too short":          {text: north + "retention: 1h\n", want: []string{"retention is 1h"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

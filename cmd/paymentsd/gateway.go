@@ -21,6 +21,7 @@ import (
 	"paymentsd/migrations"
 	"paymentsd/payment"
 	"paymentsd/reconcile"
+	"paymentsd/resilience"
 	"paymentsd/resilience/shared"
 )
 
@@ -106,6 +107,10 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 		return err
 	}
 	breakers.show(g.service.Acquirers)
+	shedder, err := resilience.NewShedder(g.Shedding.settings(), api.ShedKinds())
+	if err != nil {
+		return err
+	}
 	merchants := merchant.NewStore(g.pool, time.Now)
 	g.handler = api.New(api.Deps{
 		Auth: merchants, Charges: g.service, Records: g.service, Resolver: g.service, Acquirers: g.service,
@@ -113,6 +118,7 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 		Reconciliation: reconcile.New(reconcile.Config{
 			Pool: g.pool, Resolver: g.service.Resolver, Merchants: merchants, Now: time.Now, Log: g.log,
 		}),
+		Shedder: shedder, Limits: api.Limits{RequestTimeMax: g.Server.RequestTimeMax},
 		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now,
 	})
 	if g.listener = c.listener; g.listener == nil {
