@@ -36,11 +36,13 @@ func rooms() map[string]room {
 		"ledger":            {why: "balanced transfers and balances; knows charges only by their id", imports: []string{"money", "merchant", "internal/postgres"}},
 		"settlement":        {why: "an acquirer's file becomes lines; never asks what we believe", imports: []string{"money"}, pure: true},
 
+		"settlement/feedtest": {why: "writes files as acquirers do and damages them; shares no code with the readers but their types", imports: []string{"money", "settlement"}, pure: true},
+
 		"acquirer":              {why: "the contract that every acquirer meets", imports: []string{"money"}},
 		"acquirer/rest":         {why: "one wire protocol; knows no other adapter", imports: []string{"acquirer", "money"}},
 		"acquirer/builtin":      {why: "the list of adapters", imports: []string{"acquirer", "acquirer/rest"}},
 		"acquirer/acquirertest": {why: "the conformance suite; runs on the contract alone", imports: []string{"acquirer", "money"}},
-		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement"}, clock: "the default of its Now, and waiting for a port"},
+		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement", "settlement/feedtest"}, clock: "the default of its Now, and waiting for a port"},
 
 		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},

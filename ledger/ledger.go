@@ -37,6 +37,9 @@ func Bank(acquirer string) Account { return named("bank", acquirer) }
 // Fees is what an acquirer has kept.
 func Fees(acquirer string) Account { return named("acquirer_fees", acquirer) }
 
+// Exchange is what an acquirer has changed from the currency of charges into that of payouts.
+func Exchange(acquirer string) Account { return named("exchange", acquirer) }
+
 func named(account, acquirer string) Account { return Account(account + ":" + acquirer) }
 
 // Transfer moves Amount from Credit to Debit: the debit account grows, the credit account is what it

@@ -95,7 +95,7 @@ select count(*) from settlement_lines l
          and l.occurred_at >= @from and l.occurred_at < @to)
      or (l.state = 'bad' and l.reference in ('', @ref) and l.problem not in ('duplicate_line', 'unknown_kind')
          and exists (select 1 from settlement_files f where f.file_id = l.file_id and f.status = 'accepted'
-                        and f.period_from < @to and f.period_to > @from)))`
+                        and coalesce(f.period_from < @to and f.period_to > @from, true))))`
 
 // Lines of the merchant that nobody has examined yet count, too: when all are, the charge is looked at
 // once more.

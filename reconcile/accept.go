@@ -3,31 +3,41 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 const insertFile = `
 insert into settlement_files (file_id, acquirer, format, name, sha256, bytes, account, sequence, replaces, period_from, period_to,
-  ignored_columns, status, class, reason, received_at)
+  ignored_columns, status, class, reason, received_at, starts_anywhere)
 values (@id, @acquirer, @format, @name, @sha256, @bytes, @account, nullif(@sequence::bigint, 0),
-  case when @sequence > 0 then @replaces::bigint end, case when @sequence > 0 then @from::timestamptz end,
-  case when @sequence > 0 then @to::timestamptz end, @ignored, @status, nullif(@class, ''), @reason, @now)
+  case when @sequence > 0 then @replaces::bigint end, @from::timestamptz, @to::timestamptz, @ignored, @status, nullif(@class, ''),
+  @reason, @now, @anywhere)
 on conflict (file_id) do update set account = excluded.account, sequence = excluded.sequence, replaces = excluded.replaces,
   period_from = excluded.period_from, period_to = excluded.period_to, ignored_columns = excluded.ignored_columns,
-  status = excluded.status, class = excluded.class, reason = excluded.reason`
+  status = excluded.status, class = excluded.class, reason = excluded.reason, starts_anywhere = excluded.starts_anywhere`
 
 // insertFileRow adds a file, or takes one out of quarantine for another look.
 func insertFileRow(ctx context.Context, tx pgx.Tx, f File) error {
 	_, err := tx.Exec(ctx, insertFile, pgx.NamedArgs{
 		"id": f.ID, "acquirer": f.Acquirer, "format": f.Format, "name": f.Name, "sha256": f.SHA256, "bytes": f.Bytes,
-		"account": f.Account, "sequence": f.Sequence, "replaces": f.Replaces, "from": f.From, "to": f.To, "ignored": f.Ignored,
+		"account": f.Account, "sequence": f.Sequence, "replaces": f.Replaces, "from": timeOrNull(f.From), "to": timeOrNull(f.To), "ignored": f.Ignored,
 		"status": f.Status, "class": f.Class, "reason": short(f.Reason, 1000), "now": f.ReceivedAt,
+		"anywhere": f.StartsAnywhere,
 	})
 	return err
 }
 
-// findFamily is the report that the file is an issue of: a re-issue of a re-issue is one of the first.
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// findFamily is the report that the file is an issue of: a re-issue of a re-issue is one of the first. It is 0
+// of an unnumbered file, which no statement finds: such a file is stored without a family.
 const findFamily = `
 select coalesce(
   (select f.family from settlement_files f
@@ -46,9 +56,10 @@ select coalesce(max(f.name), '') from settlement_files f
 const markRepetitions = `
 update settlement_lines l
    set state = 'bad', field = 'id', value = left(l.natural_key, 80), reason = 'the id of line ' || first.line_no || ', far above',
-       problem = case when (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at)
+       problem = case when (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at,
+                         l.settled_currency, l.settled_fee, l.settled_net)
                          is not distinct from (first.kind, first.reference, first.capture_id, first.payout, first.currency,
-                         first.gross, first.fee, first.net, first.occurred_at)
+                         first.gross, first.fee, first.net, first.occurred_at, first.settled_currency, first.settled_fee, first.settled_net)
                       then 'duplicate_line' else 'same_key_other_content' end
   from (select r.natural_key, r.line_no, row_number() over (partition by r.natural_key order by r.line_no) as n,
                min(r.line_no) over (partition by r.natural_key) as first_no
@@ -64,8 +75,10 @@ update settlement_lines l set state = 'withdrawn'
  where i.acquirer = @acquirer and i.account = @account and i.family = @family and i.status in ('accepted', 'superseded')
    and l.file_id = i.file_id and l.state = 'counted'
    and n.file_id = @file and n.state = 'repeated' and n.natural_key = l.natural_key
-   and (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at) is distinct from
-       (n.kind, n.reference, n.capture_id, n.payout, n.currency, n.gross, n.fee, n.net, n.occurred_at)`
+   and (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at,
+        l.settled_currency, l.settled_fee, l.settled_net) is distinct from
+       (n.kind, n.reference, n.capture_id, n.payout, n.currency, n.gross, n.fee, n.net, n.occurred_at,
+        n.settled_currency, n.settled_fee, n.settled_net)`
 
 const withdrawRemoved = `
 update settlement_lines l set state = 'withdrawn'
@@ -82,8 +95,10 @@ update settlement_lines l
   from settlement_lines c
  where l.file_id = @file and l.state = 'repeated'
    and c.acquirer = @acquirer and c.account = @account and c.natural_key = l.natural_key and c.state = 'counted'
-   and (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at) is distinct from
-       (c.kind, c.reference, c.capture_id, c.payout, c.currency, c.gross, c.fee, c.net, c.occurred_at)`
+   and (l.kind, l.reference, l.capture_id, l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at,
+        l.settled_currency, l.settled_fee, l.settled_net) is distinct from
+       (c.kind, c.reference, c.capture_id, c.payout, c.currency, c.gross, c.fee, c.net, c.occurred_at,
+        c.settled_currency, c.settled_fee, c.settled_net)`
 
 const countNews = `
 update settlement_lines l
@@ -126,7 +141,7 @@ update settlement_files f set claimed = false, status = 'superseded',
 
 const finishFile = `
 update settlement_files f
-   set status = @status, reason = @reason, family = @family, lines = @lines, counted = @counted, repeated = @repeated, bad = @bad,
+   set status = @status, reason = @reason, family = nullif(@family::bigint, 0), first_line_at = @first_line, lines = @lines, counted = @counted, repeated = @repeated, bad = @bad,
        added = @added, removed = @removed, changed = @changed, claimed = false
  where f.file_id = @file`
 
@@ -159,7 +174,7 @@ func (r *Reconciler) accept(ctx context.Context, tx pgx.Tx, f *File) error {
 	}
 	for name, value := range map[string]any{
 		"status": f.Status, "reason": short(f.Reason, 1000), "lines": f.Lines, "counted": f.Counted, "repeated": f.Repeated, "bad": f.Bad,
-		"added": f.Added, "removed": f.Removed, "changed": f.Changed,
+		"added": f.Added, "removed": f.Removed, "changed": f.Changed, "first_line": timeOrNull(f.FirstLineAt),
 	} {
 		args[name] = value
 	}

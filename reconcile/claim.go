@@ -51,6 +51,10 @@ type claim struct {
 	Resolved   bool
 	Posted     bool
 	Reversed   bool
+
+	// What was paid, if that was in another currency; empty if not.
+	SettledCurrency        money.Currency
+	SettledFee, SettledNet decimal.Decimal
 }
 
 // key names the line for good: by the acquirer's own id of it, in whatever file it comes, and by how
@@ -92,9 +96,9 @@ update settlement_claims c set state = 'withdrawn'
 
 const insertClaims = `
 insert into settlement_claims as c (merchant_id, file_id, line_no, acquirer, account, natural_key, revision, kind, acq_ref, capture_id,
-  payout, currency, gross, fee, net, occurred_at, state)
+  payout, currency, gross, fee, net, occurred_at, state, settled_currency, settled_fee, settled_net)
 select l.merchant_id, l.file_id, l.line_no, l.acquirer, l.account, l.natural_key, l.revision, l.kind, l.reference, l.capture_id,
-       l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at, 'new'
+       l.payout, l.currency, l.gross, l.fee, l.net, l.occurred_at, 'new', l.settled_currency, l.settled_fee, l.settled_net
   from settlement_lines l where l.file_id = @file and l.merchant_id = @merchant and l.state = 'counted'
 on conflict do nothing`
 
@@ -169,7 +173,8 @@ select distinct c.acq_ref from settlement_claims c
 
 const claimsOf = `
 select c.file_id, c.line_no, c.acquirer, c.account, c.natural_key, c.revision, c.kind, c.acq_ref, c.capture_id, c.payout, c.currency,
-       c.gross, c.fee, c.net, c.occurred_at, c.state, coalesce(c.charge_id, ''), c.resolved, c.posted, c.reversed
+       c.gross, c.fee, c.net, c.occurred_at, c.state, coalesce(c.charge_id, ''), c.resolved, c.posted, c.reversed,
+       coalesce(c.settled_currency, ''), coalesce(c.settled_fee, 0), coalesce(c.settled_net, 0)
   from settlement_claims c
  where c.merchant_id = @merchant and c.acq_ref = any(@refs)
  order by c.acq_ref, c.occurred_at, c.acquirer, c.account, c.natural_key, c.revision`

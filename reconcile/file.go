@@ -34,9 +34,9 @@ type File struct {
 	Account    string
 	Sequence   int64 // 0 if the header could not be read
 	Replaces   int64
-	Family     int64 // the sequence of the report that this file first was
-	From, To   time.Time
-	Ignored    []string // columns that the format does not use
+	Family     int64     // the sequence of the report that this file first was
+	From, To   time.Time // zero if the file does not say which time it covers
+	Ignored    []string  // columns that the format does not use
 	Status     FileStatus
 	Class      string // of the failed control, when quarantined
 	Reason     string
@@ -48,18 +48,45 @@ type File struct {
 	Removed    int64
 	Changed    int64
 	ReceivedAt time.Time
+
+	StartsAnywhere bool      // the account's first sequence need not be 1
+	FirstLineAt    time.Time // the earliest of its lines, zero if there is none
 }
 
-// BusinessID is what the acquirer calls the report.
-func (f File) BusinessID() string { return fmt.Sprintf("%s/%s/%d", f.Acquirer, f.Account, f.Sequence) }
+// BusinessID is what the acquirer calls the report; of files without a number it is the account alone.
+func (f File) BusinessID() string {
+	if f.Sequence == 0 {
+		return f.Acquirer + "/" + f.Account
+	}
+	return fmt.Sprintf("%s/%s/%d", f.Acquirer, f.Account, f.Sequence)
+}
+
+// noAccount stands for the account in files of formats that do not name it.
+const noAccount = "-"
+
+// since is the day that a file is about, as far as it says so.
+func (f File) since() time.Time {
+	switch {
+	case !f.From.IsZero():
+		return f.From
+	case !f.FirstLineAt.IsZero():
+		return f.FirstLineAt
+	}
+	return f.ReceivedAt
+}
 
 const fileColumns = `f.file_id, f.acquirer, f.format, f.name, f.sha256, f.bytes, f.account, coalesce(f.sequence, 0), coalesce(f.replaces, 0),
   coalesce(f.family, 0), coalesce(f.period_from, 'epoch'), coalesce(f.period_to, 'epoch'), f.ignored_columns, f.status,
-  coalesce(f.class, ''), f.reason, f.lines, f.counted, f.repeated, f.bad, f.added, f.removed, f.changed, f.received_at`
+  coalesce(f.class, ''), f.reason, f.lines, f.counted, f.repeated, f.bad, f.added, f.removed, f.changed, f.received_at,
+  f.starts_anywhere, coalesce(f.first_line_at, 'epoch')`
 
 func scanFile(row pgx.CollectableRow) (File, error) {
 	f, err := pgx.RowToStructByPos[File](row)
-	f.From, f.To, f.ReceivedAt = f.From.UTC(), f.To.UTC(), f.ReceivedAt.UTC()
+	for _, t := range []*time.Time{&f.From, &f.To, &f.FirstLineAt, &f.ReceivedAt} {
+		if *t = t.UTC(); t.Unix() == 0 {
+			*t = time.Time{}
+		}
+	}
 	return f, err
 }
 

@@ -33,12 +33,13 @@ func (r *Reconciler) recordFile(ctx context.Context, tx pgx.Tx, f File) error {
 	var found []Exception
 	if f.Removed+f.Changed > 0 {
 		found = append(found, Exception{
-			Acquirer: f.Acquirer, Class: ReissuedFile, FileID: f.ID, Since: f.From, Ours: "report " + f.BusinessID() + " as it stood",
+			Acquirer: f.Acquirer, Class: ReissuedFile, FileID: f.ID, Since: f.since(), Ours: "report " + f.BusinessID() + " as it stood",
 			Theirs: fmt.Sprintf("%s: %d added, %d removed, %d changed", f.Name, f.Added, f.Removed, f.Changed),
 			Detail: "The lines removed or changed are taken back in the ledger; charges they had resolved stay as they are.",
 		}.identify(fileScope(f.ID)))
 	}
-	if err := r.recordIn(ctx, tx, []string{reportScope(f)}, found, "file "+f.Name+" was accepted"); err != nil {
+	// The file itself may have been in quarantine, until its format could be read.
+	if err := r.recordIn(ctx, tx, []string{reportScope(f), fileScope(f.ID)}, found, "file "+f.Name+" was accepted"); err != nil {
 		return err
 	}
 	args := pgx.NamedArgs{"acquirer": f.Acquirer, "account": f.Account, "family": f.Family, "file": f.ID, "now": r.now(), "reason": f.Name + " replaces the file"}
@@ -115,7 +116,7 @@ func (l oddLine) exception(f File) Exception {
 		e.Class, e.Ours, e.Detail = MissingWithUs, "no such charge", "The reference is none of ours: another system's, or damaged on its way."
 	}
 	if l.OccurredAt.Unix() <= 0 {
-		e.Since = f.From
+		e.Since = f.since()
 	}
 	return e.identify(fileScope(f.ID), strconv.Itoa(l.No))
 }
@@ -133,7 +134,7 @@ func (r *Reconciler) quarantine(ctx context.Context, f *File, why *refusalError)
 		}
 		scope, since := fileScope(f.ID), f.ReceivedAt
 		if f.Sequence > 0 && f.Class != string(WrongAcquirer) {
-			scope, since = reportScope(*f), f.From
+			scope, since = reportScope(*f), f.since()
 			var settled bool
 			args := pgx.NamedArgs{"acquirer": f.Acquirer, "account": f.Account, "sequence": f.Sequence}
 			if err := tx.QueryRow(ctx, findAccepted, args).Scan(&settled); err != nil || settled {

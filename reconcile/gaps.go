@@ -12,14 +12,18 @@ import (
 	"paymentsd/internal/postgres"
 )
 
-// Sequences run from 1 without a gap in every account; a re-issue stands for the report it replaces.
+// Sequences run from 1 without a gap in every account, or from wherever the first file that came has it, if
+// its format says so; a re-issue stands for the report it replaces.
 const findGaps = `
 with present as (
-  select distinct f.account, s.sequence, max(f.period_from) over (partition by f.account, s.sequence) as period_from
+  select distinct f.account, s.sequence, bool_or(f.starts_anywhere) over (partition by f.account) as starts_anywhere,
+         max(coalesce(f.period_from, f.first_line_at, f.received_at)) over (partition by f.account, s.sequence) as period_from
     from settlement_files f, lateral (values (f.sequence), (f.family)) s (sequence)
-   where f.acquirer = @acquirer and f.status in ('accepted', 'duplicate', 'superseded')
+   where f.acquirer = @acquirer and f.status in ('accepted', 'duplicate', 'superseded') and s.sequence is not null
 ), steps as (
-  select p.account, p.sequence, p.period_from, lag(p.sequence, 1, 0) over (partition by p.account order by p.sequence) as before
+  select p.account, p.sequence, p.period_from,
+         lag(p.sequence, 1, case when p.starts_anywhere then p.sequence - 1 else 0 end)
+           over (partition by p.account order by p.sequence) as before
     from present p
 )
 select s.account, s.before + 1, s.sequence - 1, s.period_from from steps s
@@ -63,9 +67,10 @@ func (r *Reconciler) recordGaps(ctx context.Context, acquirer string) error {
 	return r.record(ctx, []string{gapScope(acquirer)}, found, "the file has come")
 }
 
-// A file whose lines are not with their merchants yet covers nothing: the line in question may be in it.
+// A file whose lines are not with their merchants yet covers nothing: the line in question may be in it. Nor does
+// one that does not say which time it covers; its account has to be covered all the same.
 const listPeriods = `
-select f.account, f.family, f.period_from, f.period_to from settlement_files f
+select f.account, coalesce(f.family, 0), coalesce(f.period_from, 'epoch'), coalesce(f.period_to, 'epoch') from settlement_files f
  where f.acquirer = @acquirer and f.status = 'accepted' and f.claimed order by f.account, f.period_from, f.family`
 
 type period struct {
@@ -105,6 +110,9 @@ func (c coverage) covers(from, to time.Time) (bool, string) {
 			if p.Account == account && !p.From.After(reached) && p.To.After(reached) {
 				reached = p.To.UTC()
 			}
+		}
+		if reached.Equal(from) {
+			return false, fmt.Sprintf("no file of %s, account %s, says that it covers the time from %s", c.acquirer, account, from.Format(time.DateOnly))
 		}
 		if reached.Before(to) {
 			return false, fmt.Sprintf("the files of %s, account %s, cover the time from %s only until %s",

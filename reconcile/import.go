@@ -37,7 +37,7 @@ func (r *Reconciler) ImportFile(ctx context.Context, acquirer, format, name stri
 	if err := checkAcquirer(acquirer); err != nil {
 		return Imported{}, err
 	}
-	layout, err := formatNamed(format)
+	layout, err := r.formatNamed(format)
 	if err != nil {
 		return Imported{}, err
 	}
@@ -79,7 +79,12 @@ func (r *Reconciler) turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
-func formatNamed(name string) (settlement.Format, error) {
+func (r *Reconciler) formatNamed(name string) (settlement.Format, error) {
+	for _, f := range r.Formats {
+		if f.Name() == name {
+			return f, nil
+		}
+	}
 	layout, err := settlement.FormatNamed(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
@@ -171,7 +176,11 @@ func (r *Reconciler) stage(ctx context.Context, f *File, layout settlement.Forma
 		}
 		f.Account, f.Sequence, f.Replaces = header.Account, int64(header.Sequence), int64(header.Replaces)
 		f.From, f.To, f.Ignored = header.From, header.To, append([]string{}, header.IgnoredColumns...)
-		if header.Acquirer != f.Acquirer {
+		f.StartsAnywhere = header.StartsAnywhere
+		if f.Account == "" {
+			f.Account = noAccount
+		}
+		if header.Acquirer != "" && header.Acquirer != f.Acquirer {
 			return &refusalError{string(WrongAcquirer), fmt.Sprintf("the file is of acquirer %q", header.Acquirer)}
 		}
 		return r.stageLines(ctx, tx, f, lines)
@@ -195,7 +204,7 @@ func (r *Reconciler) stageLines(ctx context.Context, tx pgx.Tx, f *File, lines i
 	if err != nil {
 		return err
 	}
-	f.Lines = n
+	f.Lines, f.FirstLineAt = n, rows.first
 	r.Fault("lines_staged")
 	return r.accept(ctx, tx, f)
 }

@@ -21,6 +21,7 @@ func lineColumns() []string {
 	return []string{
 		"file_id", "line_no", "acquirer", "account", "natural_key", "kind", "source_kind", "reference", "merchant_id",
 		"capture_id", "payout", "currency", "gross", "fee", "net", "occurred_at", "state", "problem", "field", "value", "reason",
+		"settled_currency", "settled_fee", "settled_net", "fx_rate",
 	}
 }
 
@@ -34,7 +35,8 @@ type lineRows struct {
 	progress  func(done int)
 	row       []any
 	done      int
-	refusal   error // the file is no good, or could not be read
+	first     time.Time // the earliest line so far
+	refusal   error     // the file is no good, or could not be read
 	failed    error
 }
 
@@ -100,11 +102,24 @@ func (l *lineRows) values(line settlement.Line, bad *settlement.LineError) ([]an
 	if !line.OccurredAt.IsZero() {
 		t := line.OccurredAt.UTC().Truncate(time.Microsecond)
 		occurredAt = &t
+		if l.first.IsZero() || t.Before(l.first) {
+			l.first = t
+		}
+	}
+	var settledIn *money.Currency
+	var settledFee, settledNet *pgtype.Numeric
+	var rate *string
+	if s := line.Settled; s != nil && currency != nil {
+		c := s.Net.Currency()
+		settledIn, settledFee, settledNet = &c, numeric(s.Fee), numeric(s.Net)
+		if s.Rate != "" {
+			rate = &s.Rate
+		}
 	}
 	return []any{
 		l.file.ID, int32(line.Number), l.file.Acquirer, l.file.Account, short(line.ID, 255), string(kind), short(line.SourceKind, 4096),
 		short(line.Reference, 4096), whose, short(line.CaptureID, 4096), short(line.Payout, 4096), currency, gross, fee, net,
-		occurredAt, state, problem, field, value, reason,
+		occurredAt, state, problem, field, value, reason, settledIn, settledFee, settledNet, rate,
 	}, nil
 }
 

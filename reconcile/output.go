@@ -39,7 +39,7 @@ func (r Report) writeTable(out io.Writer) error {
 	fmt.Fprint(w, "\nFILE\tSTATUS\tREPORT\tPERIOD\tLINES\tNEW\tKNOWN\tBAD\tREMARK\n")
 	for _, f := range r.Files {
 		period := "-"
-		if f.File.Sequence > 0 {
+		if !f.File.From.IsZero() {
 			period = f.File.From.Format(time.RFC3339) + "/" + f.File.To.Format(time.RFC3339)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", oneLine(f.Name), f.status(), oneLine(f.File.BusinessID()), period,

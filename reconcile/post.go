@@ -17,23 +17,25 @@ import (
 const (
 	kindSettlement = "settlement"
 	kindFee        = "settlement_fee"
+	kindConversion = "settlement_conversion"
 )
 
 // transfers are what a line moves. The net goes between the acquirer and the bank, the fee between the
 // acquirer and its fees; what a refund or chargeback takes from the merchant (a reversal gives it
 // back) goes over the acquirer's account, too. A capture was posted with its charge. So each line
-// leaves the receivable as far as it was expected, and what is left there is named by exceptions.
+// leaves the receivable as far as it was expected, and what is left there is named by exceptions. What was
+// paid in another currency goes over an account of exchange, which holds both sides at the acquirer's rate.
 //
 // The IDs come from the acquirer's id of the line: whichever file has it, it posts once.
 func (c claim) transfers() ([]ledger.Transfer, error) {
 	receivable, base := ledger.AcquirerReceivable(c.Acquirer), "settle:"+c.key()
 	var out []ledger.Transfer
 	var failed error
-	leg := func(suffix, kind string, sum decimal.Decimal, from, to ledger.Account) {
+	leg := func(suffix, kind string, sum decimal.Decimal, currency money.Currency, from, to ledger.Account) {
 		if sum.IsNegative() {
 			from, to = to, from
 		}
-		amount, err := money.New(sum.Abs(), c.Currency)
+		amount, err := money.New(sum.Abs(), currency)
 		if err != nil {
 			failed = fmt.Errorf("line %d of file %s cannot be posted: %w", c.LineNo, c.FileID, err)
 		}
@@ -41,11 +43,18 @@ func (c claim) transfers() ([]ledger.Transfer, error) {
 			out = append(out, ledger.Transfer{ID: base + ":" + suffix, ChargeID: c.ChargeID, Kind: kind, Debit: to, Credit: from, Amount: amount})
 		}
 	}
-	leg("net", kindSettlement, c.Net, receivable, ledger.Bank(c.Acquirer))
-	leg("fee", kindFee, c.Fee, receivable, ledger.Fees(c.Acquirer))
+	if in := c.SettledCurrency; in != "" {
+		exchange := ledger.Exchange(c.Acquirer)
+		leg("net", kindConversion, c.Net, c.Currency, receivable, exchange)
+		leg("settled", kindSettlement, c.SettledNet, in, exchange, ledger.Bank(c.Acquirer))
+		leg("settled_fee", kindFee, c.SettledFee, in, exchange, ledger.Fees(c.Acquirer))
+	} else {
+		leg("net", kindSettlement, c.Net, c.Currency, receivable, ledger.Bank(c.Acquirer))
+		leg("fee", kindFee, c.Fee, c.Currency, receivable, ledger.Fees(c.Acquirer))
+	}
 	switch c.Kind {
 	case settlement.Refund, settlement.RefundReversal, settlement.Chargeback, settlement.ChargebackReversal:
-		leg("gross", string(c.Kind), c.Gross, ledger.MerchantPayable, receivable)
+		leg("gross", string(c.Kind), c.Gross, c.Currency, ledger.MerchantPayable, receivable)
 	}
 	return out, failed
 }

@@ -17,6 +17,7 @@ import (
 
 	"paymentsd/merchant"
 	"paymentsd/payment"
+	"paymentsd/settlement"
 )
 
 // The reasons why a run or a request is refused.
@@ -47,6 +48,8 @@ type Config struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
+	// Formats are settlement formats of profiles of our own, beside those of the package settlement.
+	Formats []settlement.Format
 	// Cutoff is how many business days after a capture its line may still come.
 	Cutoff int
 	// Cutoffs overrides Cutoff for single acquirers.

@@ -121,7 +121,7 @@ func (r *Reconciler) work(ctx context.Context, l *locks, q Request, run *Run) (R
 }
 
 func (r *Reconciler) importFeed(ctx context.Context, q Request, feed Feed) (Imported, error) {
-	layout, err := formatNamed(q.Format)
+	layout, err := r.formatNamed(q.Format)
 	if err != nil {
 		return Imported{}, err
 	}

@@ -224,7 +224,8 @@ func (v *verifying) rollups(ctx context.Context, m merchant.ID) error {
 
 const claimsToVerify = `
 select c.file_id, c.line_no, c.acquirer, c.account, c.natural_key, c.revision, c.kind, c.acq_ref, c.capture_id, c.payout, c.currency,
-       c.gross, c.fee, c.net, c.occurred_at, c.state, coalesce(c.charge_id, ''), c.resolved, c.posted, c.reversed
+       c.gross, c.fee, c.net, c.occurred_at, c.state, coalesce(c.charge_id, ''), c.resolved, c.posted, c.reversed,
+       coalesce(c.settled_currency, ''), coalesce(c.settled_fee, 0), coalesce(c.settled_net, 0)
   from settlement_claims c
  where c.merchant_id = @merchant and (c.file_id, c.line_no) > (@file, @line::int) and c.posted
  order by c.file_id, c.line_no limit @limit`

@@ -13,7 +13,7 @@ import (
 // sum takes note of a declared sum; it is compared when the file has ended.
 func (r *reader) sum(record string) error {
 	const width = 7
-	fields, err := split(record)
+	fields, err := split(record, ',')
 	if err != nil || len(fields) != width {
 		return r.wrongLayout("", fmt.Sprintf("a sum has %d fields: %s,currency,kind,count,gross,fee,net", width, recordSum))
 	}
@@ -32,7 +32,7 @@ func (r *reader) sum(record string) error {
 // shows in all three.
 func (r *reader) trailer(record string) error {
 	const width = 3
-	fields, err := split(record)
+	fields, err := split(record, ',')
 	if err != nil || len(fields) != width {
 		return r.wrongLayout("", fmt.Sprintf("a trailer has %d fields: %s,lines,sha256", width, recordTrailer))
 	}

@@ -24,6 +24,9 @@ func describe(r result) string {
 	for _, l := range r.lines {
 		fmt.Fprintf(&b, "line %d %s %s ref=%q capture=%q %s %s-%s=%s at %s payout=%q\n", l.Number, l.ID, l.Kind, l.Reference,
 			l.CaptureID, l.Gross.Currency(), l.Gross, l.Fee, l.Net, l.OccurredAt.Format(time.RFC3339Nano), l.Payout)
+		if s := l.Settled; s != nil {
+			fmt.Fprintf(&b, "  settled as %s %s net, %s fee, rate %q\n", s.Net.Currency(), s.Net, s.Fee, s.Rate)
+		}
 	}
 	for _, bad := range r.bad {
 		fmt.Fprintln(&b, "bad", bad)
@@ -34,26 +37,54 @@ func describe(r result) string {
 
 func TestGoldenFiles(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("testdata", "canonical", "*.csv"))
-	if err != nil || len(files) < 4 {
-		t.Fatalf("golden files: %v, %v", files, err)
+	samples := allSamples(t)
+	if len(samples) < 10 {
+		t.Fatalf("golden files: %v", samples)
 	}
-	for _, file := range files {
-		name := filepath.Base(file)
-		t.Run(name, func(t *testing.T) {
+	for _, s := range samples {
+		t.Run(s.file, func(t *testing.T) {
 			t.Parallel()
-			got := describe(read(golden(t, name)))
-			goldenName := strings.TrimSuffix(name, ".csv") + ".golden"
+			got := describe(readAs(t, s.format, s.text))
+			goldenName := strings.TrimSuffix(s.file, filepath.Ext(s.file)) + ".golden"
 			if *update {
-				if err := os.WriteFile(filepath.Join("testdata", "canonical", goldenName), []byte(got), 0o644); err != nil {
+				if err := os.WriteFile(goldenName, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(golden(t, goldenName), got); diff != "" {
+			want, err := os.ReadFile(goldenName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// sample is a golden file with the format that it is in.
+type sample struct{ format, file, text string }
+
+// allSamples are the golden files of every format: the directory is the format, or the profile's name.
+func allSamples(t testing.TB) (samples []sample) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.?sv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Base(filepath.Dir(file))
+		format := dir
+		if _, err := FormatNamed(format); err != nil {
+			format = "csv:" + dir
+		}
+		samples = append(samples, sample{format, file, string(text)})
+	}
+	return samples
 }
 
 func TestWriterWritesTheGoldenDayByteForByte(t *testing.T) {

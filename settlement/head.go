@@ -25,7 +25,7 @@ func (s *scanner) headRecord() (record string, fields []string, err error) {
 	if err := cleanText(record); err != nil {
 		return "", nil, s.wrongLayout("", "the line "+err.Error())
 	}
-	if fields, err = split(record); err != nil {
+	if fields, err = split(record, ','); err != nil {
 		return "", nil, s.wrongLayout("", err.Error())
 	}
 	return record, fields, nil

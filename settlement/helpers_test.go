@@ -41,9 +41,21 @@ type result struct {
 
 func (r result) clean() bool { return r.file == nil && len(r.bad) == 0 }
 
-func read(file string) result {
+func read(file string) result { return readWith(canonical{}, file) }
+
+// readAs reads a file in the format of the name.
+func readAs(t testing.TB, format, file string) result {
+	t.Helper()
+	f, err := FormatNamed(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readWith(f, file)
+}
+
+func readWith(f Format, file string) result {
 	var r result
-	h, lines, err := canonical{}.Open(strings.NewReader(file))
+	h, lines, err := f.Open(strings.NewReader(file))
 	if r.header = h; err != nil {
 		r.file = err
 		return r

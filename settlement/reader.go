@@ -14,7 +14,7 @@ import (
 
 // Open reads the header and the column names.
 func (canonical) Open(in io.Reader) (Header, iter.Seq2[Line, error], error) {
-	s, err := newScanner(in)
+	s, err := newScanner(in, maxRecordBytes)
 	if err != nil {
 		return Header{}, nil, err
 	}
@@ -162,7 +162,7 @@ func (r *reader) lineFields(record string) ([]string, *LineError) {
 		bad.Reason = "the line " + err.Error()
 		return nil, bad
 	}
-	fields, err := split(record)
+	fields, err := split(record, ',')
 	if err != nil {
 		bad.Reason = err.Error()
 		return nil, bad

@@ -38,3 +38,30 @@ func (r *recentLines) repeats(id, record string, number int) (first int, same, r
 	r.byID[id] = seenLine{number, content}
 	return 0, false, false
 }
+
+// occurrences counts how often an id has come among the last maxOccurrence different ones. An id that comes
+// again after more than those has the same number again: the importer's unique key finds it then.
+type occurrences struct {
+	count map[string]int
+	ring  []string
+	next  int
+}
+
+const maxOccurrence = 1 << 15
+
+// of is the number of times that the id has come, this time included.
+func (o *occurrences) of(id string) int {
+	if n, ok := o.count[id]; ok {
+		o.count[id] = n + 1
+		return n + 1
+	}
+	if len(o.ring) < maxOccurrence {
+		o.ring = append(o.ring, id)
+	} else {
+		delete(o.count, o.ring[o.next])
+		o.ring[o.next] = id
+		o.next = (o.next + 1) % maxOccurrence
+	}
+	o.count[id] = 1
+	return 1
+}

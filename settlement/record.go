@@ -26,16 +26,16 @@ func join(fields []string) string {
 var (
 	errBareQuote   = errors.New(`a quote inside a field that is not quoted; write "a ""b"" c"`)
 	errOpenQuote   = errors.New("a quoted field does not end on its line")
-	errAfterQuoted = errors.New("text between the end of a quoted field and the comma")
+	errAfterQuoted = errors.New("text between the end of a quoted field and the next")
 )
 
 // split reads one record. It is stricter than encoding/csv where that guesses, and a record
 // never spans lines, so that a lost quote cannot swallow the rest of a file.
-func split(record string) ([]string, error) {
-	fields := make([]string, 0, len(canonicalColumns())+1)
+func split(record string, delimiter byte) ([]string, error) {
+	fields := make([]string, 0, strings.Count(record, string(delimiter))+1)
 	for {
 		if !strings.HasPrefix(record, `"`) {
-			field, rest, more := strings.Cut(record, ",")
+			field, rest, more := strings.Cut(record, string(delimiter))
 			if strings.Contains(field, `"`) {
 				return nil, errBareQuote
 			}
@@ -54,7 +54,7 @@ func split(record string) ([]string, error) {
 		if rest == "" {
 			return fields, nil
 		}
-		if rest[0] != ',' {
+		if rest[0] != delimiter {
 			return nil, errAfterQuoted
 		}
 		record = rest[1:]

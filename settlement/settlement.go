@@ -48,15 +48,31 @@ type Line struct {
 	Net        money.Amount
 	OccurredAt time.Time // UTC
 	Payout     string    // the acquirer's payout or batch id, if any
+
+	// Settled is set when the line was paid in another currency than it was charged in. Gross is
+	// what was charged then, Fee is zero and Net is Gross: what was kept, was kept of Settled.
+	Settled *Settled
 }
 
-// Header says which report a file is.
+// Settled is what was paid for a line in another currency than its own: Net for the merchant and
+// Fee, in one currency, signed as in Line. Net + Fee is the line's Gross at the acquirer's rate.
+type Settled struct {
+	Fee, Net money.Amount
+	Rate     string // as the file has it; empty if it does not
+}
+
+// Header says which report a file is. What a format does not carry is left zero, and nothing takes its
+// place: a file that does not say which period it covers is no proof of what is not in it.
 type Header struct {
 	Acquirer string
 	Account  string
 	From, To time.Time // the period covered, UTC, half-open [From, To)
 	Sequence int       // consecutive per (acquirer, account), from 1; a gap is a missing file
 	Replaces int       // the sequence that this file re-issues, 0 for none
+
+	// StartsAnywhere says that the first report that we get may have any Sequence, as with an
+	// acquirer's own batch numbers: only what is missing between two is a gap.
+	StartsAnywhere bool
 
 	// IgnoredColumns are the columns of a read file that the format does not use, in file order.
 	IgnoredColumns []string
@@ -82,9 +98,13 @@ type Format interface {
 
 // Formats is THE list of formats, one line each.
 func Formats() []Format {
-	return []Format{
+	formats := []Format{
 		canonical{},
+		stripe{},
+		adyen{},
+		paypal{},
 	}
+	return append(formats, shippedProfiles()...)
 }
 
 // FormatNamed finds a format by its name.

@@ -39,7 +39,8 @@ type runCommand struct {
 	Acquirer string        `env:"RECONCILE_ACQUIRER" required:"" help:"Whose files these are."`
 	Feed     []string      `env:"RECONCILE_FEED" required:"" help:"A file, - for standard input, a directory, or an address: of a file, or of an index of files such as the simulator's /settlement." placeholder:"FILE|DIR|URL" sep:"none"`
 	Also     []string      `arg:"" optional:"" name:"feeds" help:"Further feeds."`
-	Format   string        `env:"RECONCILE_FORMAT" help:"The format of the files." default:"canonical"`
+	Format   string        `env:"RECONCILE_FORMAT" help:"The format of the files: canonical, stripe, adyen, paypal, or csv: and a profile (checkout, mollie, worldpay). Nothing is detected. Default: canonical, or that of --profile." placeholder:"NAME"`
+	Profile  string        `env:"RECONCILE_PROFILE" help:"A profile of your own for CSV files, as docs/settlement-formats.md describes." placeholder:"FILE" type:"path"`
 	Lookback int           `env:"RECONCILE_LOOKBACK" help:"Days before the cut-off in which captured charges are looked for in the files. Longer than the job may ever rest." default:"30"`
 	Wait     time.Duration `env:"RECONCILE_WAIT" help:"How long to wait for another run of the same acquirer." default:"30s"`
 }
@@ -161,19 +162,23 @@ func (c *runCommand) execute(ctx context.Context, p *process) (int, error) {
 	if c.Lookback < 1 || c.Lookback > 3650 {
 		return exitRefused, refuse("--lookback %d is not 1 to 3650 days", c.Lookback)
 	}
+	format, own, err := c.format()
+	if err != nil {
+		return exitRefused, err
+	}
 	feeds, err := findFeeds(ctx, p.stdin, append(c.Feed, c.Also...))
 	if err != nil {
 		return codeOf(err), err
 	}
 	show := newProgress(p.stderr, c.Quiet)
 	r, closePool, err := c.open(ctx, p, func(config *reconcile.Config) {
-		config.Lookback, config.LockWait, config.Progress = c.Lookback, c.Wait, show.update
+		config.Lookback, config.LockWait, config.Progress, config.Formats = c.Lookback, c.Wait, show.update, own
 	})
 	if err != nil {
 		return codeOf(err), err
 	}
 	defer closePool()
-	report, err := r.Run(ctx, reconcile.Request{Acquirer: c.Acquirer, Format: c.Format, AsOf: asOf, Feeds: feeds})
+	report, err := r.Run(ctx, reconcile.Request{Acquirer: c.Acquirer, Format: format, AsOf: asOf, Feeds: feeds})
 	show.finish()
 	switch {
 	case errors.Is(err, reconcile.ErrAcquirer):

@@ -79,6 +79,13 @@ func TestASettingThatCannotBeUsedIsNamed(t *testing.T) {
 		"an address that is off": {run1("--feed", "http://u:hidden@127.0.0.1:1/settlement"), exitRefused, "--feed"},
 		"an address without one": {run1("--feed", broken.URL), exitRefused, "404"},
 		"an index that leads on": {run1("--feed", elsewhere.URL), exitRefused, "not an address at"},
+		"a format that is none":  {run1("--feed", file, "--format", "excel"), exitRefused, "use one of [canonical stripe adyen paypal csv:checkout csv:mollie csv:worldpay]"},
+		"a profile that is off":  {run1("--feed", file, "--profile", file+"x"), exitRefused, "--profile"},
+		"a profile of nothing":   {run1("--feed", file, "--profile", file), exitRefused, "columns.gross: is missing"},
+		"a profile's typo":       {run1("--feed", file, "--profile", profile(t, "name: bank\ncolums: {}\n")), exitRefused, "[2:1] unknown field \"colums\""},
+		"a profile's own words":  {run1("--feed", file, "--profile", profile(t, "name: bank\ndates: {layouts: [\"2006-01-02\"], zone: Europe/Atlantis}\n")), exitRefused, "dates.zone: unknown time zone Europe/Atlantis"},
+		"a name that is taken":   {run1("--feed", file, "--profile", "../../settlement/profiles/mollie.yaml"), exitRefused, "give yours another"},
+		"two formats at once":    {run1("--feed", file, "--format", "stripe", "--profile", profile(t, ownProfile)), exitRefused, "leave one of the two out"},
 		"a class that is none":   {[]string{"exceptions", "--class", "odd"}, exitRefused, "--class"},
 		"verify as csv":          {[]string{"verify", "--output", "csv", "--database-url", "postgres://127.0.0.1:1/x"}, exitRefused, "--output"},
 	} {
@@ -95,6 +102,23 @@ func TestASettingThatCannotBeUsedIsNamed(t *testing.T) {
 	if r := s.want(exitClean, s.run("", "run", "--help")); !strings.Contains(r.stdout, "--as-of") {
 		t.Errorf("help: %s", r.stdout)
 	}
+}
+
+// ownProfile is a small one that is sound.
+const ownProfile = `
+name: bank
+columns: {id: [Ref], reference: Ref, currency: Cur, gross: Amount, occurred_at: Day}
+dates: {layouts: ["2006-01-02"], zone: UTC}
+kinds: [{when: {Type: IN}, kind: capture}]
+`
+
+func profile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "profile.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // north is a simulated acquirer with one capture of each of the charges.
