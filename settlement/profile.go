@@ -86,16 +86,18 @@ type profileTrailer struct {
 	Net   string            `yaml:"net"`
 }
 
+// ignoreRow is a row that moves no money and proves nothing, by the profile's own word.
+const ignoreRow Kind = "ignore"
+
 // The words of a profile.
 const (
-	ignoreRow      Kind = "ignore" // a row that moves no money and proves nothing, by the profile's own word
-	feeWhenKept         = "positive_when_kept"
-	feeWhenTaken        = "negative_when_kept"
-	roundHalfUp         = "half_up"
-	roundHalfEven       = "half_even"
-	refuseRepeated      = "refuse"
-	firstRepeated       = "first"
-	secondRepeated      = "second"
+	feeWhenKept    = "positive_when_kept"
+	feeWhenTaken   = "negative_when_kept"
+	roundHalfUp    = "half_up"
+	roundHalfEven  = "half_even"
+	refuseRepeated = "refuse"
+	firstRepeated  = "first"
+	secondRepeated = "second"
 )
 
 // profileBytesMax bounds a profile.

@@ -1,14 +1,17 @@
 package sim
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"paymentsd/settlement"
+	"paymentsd/settlement/feedtest"
 )
 
 // issue is one settlement file that was handed out. With the book it is enough to write the same
@@ -32,7 +35,7 @@ func (i issue) header(cfg Config) settlement.Header {
 // issueFile is the settlement file of a period. Asked again it is the same file, byte for byte,
 // unless it would have other lines by now, or covered only the part of its period that had passed
 // and the period has ended: then it is a re-issue under a new sequence.
-func (s *Sim) issueFile(from, to time.Time) (issue, []byte, error) {
+func (s *Sim) issueFile(format string, from, to time.Time) (issue, []byte, error) {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()
 
@@ -56,13 +59,13 @@ func (s *Sim) issueFile(from, to time.Time) (issue, []byte, error) {
 		}
 		before := linesOf(old, records)
 		if (old.open() && next.open() || old.To.Equal(next.To)) && sameLines(before, lines) {
-			file, err := writeFile(old.header(s.cfg), before)
+			file, err := s.writeFile(format, old, issues, before)
 			return old, file, err
 		}
 		next.Replaces = old.Sequence
 		break
 	}
-	file, err := writeFile(next.header(s.cfg), lines)
+	file, err := s.writeFile(format, next, issues, lines)
 	if err != nil {
 		return issue{}, nil, err
 	}
@@ -72,7 +75,7 @@ func (s *Sim) issueFile(from, to time.Time) (issue, []byte, error) {
 }
 
 // issuedFile is a file that was handed out before, the same bytes again.
-func (s *Sim) issuedFile(sequence int) (issue, []byte, error) {
+func (s *Sim) issuedFile(format string, sequence int) (issue, []byte, error) {
 	s.mu.Lock()
 	records, issues := s.book.records, s.book.issues
 	s.mu.Unlock()
@@ -80,47 +83,84 @@ func (s *Sim) issuedFile(sequence int) (issue, []byte, error) {
 		return issue{}, nil, refusal(http.StatusNotFound, "no_such_file", "sequence", "files 1 to %d were issued", len(issues))
 	}
 	i := issues[sequence-1]
-	file, err := writeFile(i.header(s.cfg), linesOf(i, records))
+	file, err := s.writeFile(format, i, issues, linesOf(i, records))
 	return i, file, err
 }
 
-func writeFile(h settlement.Header, lines []settlement.Line) ([]byte, error) {
-	var out bytes.Buffer
-	w := settlement.NewWriter(&out, h)
+// writeFile writes an issue in a format. That a capture failed is left out where the format cannot say it, as
+// every acquirer's own does; anything else that it cannot say refuses the file.
+func (s *Sim) writeFile(format string, i issue, issues []issue, lines []settlement.Line) ([]byte, error) {
+	h := i.header(s.cfg)
+	if format == "adyen" {
+		h.Sequence = batchOf(i, issues)
+	}
+	said := make([]settlement.Line, 0, len(lines))
 	for _, l := range lines {
-		if err := w.Write(l); err != nil {
-			return nil, fmt.Errorf("settlement file %d: %w", h.Sequence, err)
+		if l.Kind != settlement.CaptureFailed || feedtest.Says(format, l) {
+			said = append(said, l)
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("settlement file %d: %w", h.Sequence, err)
+	file, err := feedtest.Write(format, h, said)
+	if errors.Is(err, feedtest.ErrUnsayable) {
+		return nil, refusal(http.StatusUnprocessableEntity, "format_cannot_say", "format", "%v", err)
 	}
-	return out.Bytes(), nil
+	if err != nil {
+		return nil, fmt.Errorf("settlement file %d: %w", i.Sequence, err)
+	}
+	return file.Bytes(), nil
+}
+
+// batchOf is the number of an issue where a report keeps its number when it is issued again.
+func batchOf(i issue, issues []issue) int {
+	first := i.Sequence
+	for replaced := i.Replaces; replaced > 0; replaced = issues[replaced-1].Replaces {
+		first = replaced
+	}
+	batch := 1
+	for _, before := range issues {
+		if before.Sequence < first && before.Replaces == 0 {
+			batch++
+		}
+	}
+	return batch
 }
 
 // settlement is GET /settlement: the index, or with ?from=&to= or ?sequence= one file.
 func (s *Sim) settlement(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
+	format := s.formatOf(query)
 	switch {
 	case err != nil:
 		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "", "the query cannot be read"))
+	case !slices.Contains(feedtest.Formats(), format):
+		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "format", "want one of %s", strings.Join(feedtest.Formats(), ", ")))
 	case len(query) == 0:
-		s.settlementIndex(w)
+		s.settlementIndex(w, format)
 	case len(query) == 1 && query.Has("sequence"):
 		n, err := strconv.Atoi(query.Get("sequence"))
 		if err != nil {
 			n = 0
 		}
-		i, file, err := s.issuedFile(n)
+		i, file, err := s.issuedFile(format, n)
 		s.sendFile(w, i, file, err)
 	case len(query) == 2 && query.Has("from") && query.Has("to"):
-		s.settlementPeriod(w, query.Get("from"), query.Get("to"))
+		s.settlementPeriod(w, format, query.Get("from"), query.Get("to"))
 	default:
-		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "", "want nothing, ?sequence=N or ?from=TIME&to=TIME"))
+		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "", "want nothing, ?sequence=N or ?from=TIME&to=TIME, each with or without &format=NAME"))
 	}
 }
 
-func (s *Sim) settlementPeriod(w http.ResponseWriter, fromText, toText string) {
+// formatOf takes the format out of the query: what is left says which file.
+func (s *Sim) formatOf(query url.Values) string {
+	format := s.cfg.Format
+	if query.Has("format") {
+		format = query.Get("format")
+	}
+	query.Del("format")
+	return format
+}
+
+func (s *Sim) settlementPeriod(w http.ResponseWriter, format, fromText, toText string) {
 	from, err := time.Parse(time.RFC3339, fromText)
 	if err != nil {
 		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "from", "want a time such as 2026-01-31T00:00:00Z"))
@@ -131,7 +171,7 @@ func (s *Sim) settlementPeriod(w http.ResponseWriter, fromText, toText string) {
 		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "to", "want a time after from, such as 2026-02-01T00:00:00Z"))
 		return
 	}
-	i, file, err := s.issueFile(from.UTC(), to.UTC())
+	i, file, err := s.issueFile(format, from.UTC(), to.UTC())
 	s.sendFile(w, i, file, err)
 }
 
@@ -142,7 +182,12 @@ func (s *Sim) settlementDay(w http.ResponseWriter, r *http.Request) {
 		refuse(w, refusal(http.StatusNotFound, "no_such_file", "day", "want a day such as 2026-01-31"))
 		return
 	}
-	i, file, err := s.issueFile(day, day.AddDate(0, 0, 1))
+	format := s.formatOf(r.URL.Query())
+	if !slices.Contains(feedtest.Formats(), format) {
+		refuse(w, refusal(http.StatusBadRequest, "invalid_query", "format", "want one of %s", strings.Join(feedtest.Formats(), ", ")))
+		return
+	}
+	i, file, err := s.issueFile(format, day, day.AddDate(0, 0, 1))
 	s.sendFile(w, i, file, err)
 }
 
@@ -201,14 +246,14 @@ func (s *Sim) issueDays() error {
 		if now.Before(today.To) && len(linesOf(today, records)) == 0 {
 			return nil // nothing to tell of today yet
 		}
-		if _, _, err := s.issueFile(day, today.To); err != nil {
+		if _, _, err := s.issueFile("canonical", day, today.To); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Sim) settlementIndex(w http.ResponseWriter) {
+func (s *Sim) settlementIndex(w http.ResponseWriter, format string) {
 	if err := s.issueDays(); err != nil {
 		s.sendFile(w, issue{}, nil, err)
 		return
@@ -218,7 +263,11 @@ func (s *Sim) settlementIndex(w http.ResponseWriter) {
 	s.mu.Unlock()
 	files := make([]fileView, 0, len(issues))
 	for _, i := range issues {
-		files = append(files, fileView{i.Sequence, i.Replaces, i.From, i.To, fmt.Sprintf("/settlement?sequence=%d", i.Sequence)})
+		address := fmt.Sprintf("/settlement?sequence=%d", i.Sequence)
+		if format != s.cfg.Format {
+			address += "&format=" + url.QueryEscape(format)
+		}
+		files = append(files, fileView{i.Sequence, i.Replaces, i.From, i.To, address})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"files": files})
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"paymentsd/money"
+	"paymentsd/settlement/feedtest"
 )
 
 // Config says what kind of acquirer to be. The zero value is a well-behaved one in memory.
@@ -41,7 +42,9 @@ type Config struct {
 
 	FeeBasisPoints int  // of each capture, in 1/100 %
 	FeeFixedMinor  int  // on each capture, in minor units of its currency
-	ReportsLost    bool // settlement files name lost requests in capture_failed lines
+	ReportsLost    bool // settlement files name lost requests in capture_failed lines, if their format can
+
+	Format string // of settlement files for which none is asked, "canonical" if empty
 
 	Seed   uint64 // of the dice for faults by percentage
 	Now    func() time.Time
@@ -60,6 +63,7 @@ type Variant struct {
 func (c Config) withDefaults() Config {
 	c.Name = or(c.Name, "sim")
 	c.Account = or(c.Account, "main")
+	c.Format = or(c.Format, "canonical")
 	c.BookMax = or(c.BookMax, 2_000_000)
 	c.SlowLatency = or(c.SlowLatency, 3*time.Second)
 	c.HoldMax = or(c.HoldMax, time.Minute)
@@ -106,6 +110,9 @@ func (c Config) Validate() error {
 		if !plainName(value) {
 			errs = append(errs, fmt.Errorf("simulator: %s %q: use 1 to 32 letters, digits, - and _", name, value))
 		}
+	}
+	if !slices.Contains(feedtest.Formats(), c.Format) {
+		errs = append(errs, fmt.Errorf("simulator: Format %q: use one of %s", c.Format, strings.Join(feedtest.Formats(), ", ")))
 	}
 	return errors.Join(errs...)
 }

@@ -42,6 +42,7 @@ type flags struct {
 	Exponents map[string]int `help:"Decimals that differ from ISO 4217, e.g. CLP=2;KWD=2." placeholder:"CODE=N"`
 	FeeBP     int            `name:"fee-bp" default:"140" help:"Fee in basis points of a capture."`
 	FeeFixed  int            `name:"fee-fixed" default:"25" help:"Fee for each capture in minor units."`
+	Format    string         `default:"canonical" help:"Format of settlement files for which none is asked: canonical, stripe, adyen, paypal, csv:checkout, csv:mollie or csv:worldpay." placeholder:"NAME"`
 	Lost      bool           `help:"Name lost requests as capture_failed in settlement files."`
 	Seed      uint64         `default:"1" help:"Seed of the dice for faults by percentage."`
 }
@@ -97,7 +98,7 @@ func (f flags) config() (sim.Config, error) {
 	cfg := sim.Config{
 		Name: f.Name, Account: f.Account, BookFile: f.Book, CapacityPerSecond: f.Capacity,
 		Latency: f.Latency, SlowLatency: f.Slow, HoldMax: f.HoldMax, LookupLag: f.LookupLag, PendingFor: f.Pending,
-		FeeBasisPoints: f.FeeBP, FeeFixedMinor: f.FeeFixed, ReportsLost: f.Lost, Seed: f.Seed,
+		FeeBasisPoints: f.FeeBP, FeeFixedMinor: f.FeeFixed, ReportsLost: f.Lost, Format: f.Format, Seed: f.Seed,
 		Variant: sim.Variant{KeyTTL: f.KeyTTL}, Exponents: map[money.Currency]int{},
 	}
 	variants := map[string]*bool{
