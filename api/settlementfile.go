@@ -126,7 +126,7 @@ func (a *api) importProblem(err, sent error) error {
 	case sent != nil:
 		return refuse(codeBodyIncomplete, "")
 	case errors.Is(err, reconcile.ErrAcquirer):
-		return refuse(codeParameterInvalid, "", fieldError{Parameter: "acquirer", Code: "invalid", Detail: "must be 1 to 40 of a-z, 0-9, _ and -"})
+		return refuse(codeParameterInvalid, "", fieldError{Parameter: "acquirer", Code: "invalid", Detail: "must be the name of an acquirer that a merchant is routed to, 1 to 40 of a-z, 0-9, _ and -"})
 	case errors.Is(err, reconcile.ErrInvalidRequest):
 		return refuse(codeParameterInvalid, "", fieldError{Parameter: "format", Code: "invalid", Detail: "is not a settlement format that is known here"})
 	}

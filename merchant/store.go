@@ -83,6 +83,18 @@ func (s *Store) List(ctx context.Context) ([]Merchant, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Merchant, error) { return scanMerchant(row) })
 }
 
+// listRouted is a report over all merchants.
+const listRouted = `select distinct unnest(m.acquirers) as name from merchants m order by name limit 1000`
+
+// Acquirers are those that any merchant is routed to, by name, at most 1,000.
+func (s *Store) Acquirers(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, listRouted)
+	if err != nil {
+		return nil, fmt.Errorf("list the acquirers of merchants: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 func scanMerchant(row pgx.Row) (m Merchant, err error) {
 	err = row.Scan(&m.ID, &m.Name, &m.Acquirers, &m.CreatedAt)
 	m.CreatedAt = m.CreatedAt.UTC()

@@ -12,7 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"paymentsd/internal/pgtest"
 	"paymentsd/ledger"
+	"paymentsd/merchant"
 	"paymentsd/payment"
 	"paymentsd/settlement"
 )
@@ -419,6 +421,49 @@ func TestFilesThatCannotBeTakenIn(t *testing.T) {
 	files, more, err := s.Files(t.Context(), FileFilter{Limit: 10})
 	if len(files) != 0 || more || err != nil {
 		t.Errorf("files: %+v %v %v", files, more, err)
+	}
+}
+
+// Known is what a merchant is routed to, and what files were taken in of: routes may change before the last
+// file has come.
+func TestAnAcquirerIsKnownByRouteOrFile(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.importFeeds("south", feed("south.csv", bytesOf(t, header("south", 1))))
+	if _, err := s.db.Owner().Exec(t.Context(), `update merchants set acquirers = array['north']`); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"north": "", "south": "", "nroth": `not the name of an acquirer that is known: "nroth"; known are north, south`, "a/b": `"a/b" (1 to 40`,
+	} {
+		err := s.CheckAcquirer(t.Context(), name)
+		if (err == nil) != (want == "") || (err != nil && (!errors.Is(err, ErrAcquirer) || !strings.Contains(err.Error(), want))) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	if _, err := newEmpty(t).ImportFile(t.Context(), "north", "canonical", "x", bytes.NewReader(nil)); !errors.Is(err, ErrAcquirer) || !strings.Contains(err.Error(), "no merchant is routed") {
+		t.Errorf("without any merchant: %v", err)
+	}
+}
+
+// newEmpty is a reconciler on a database without a merchant.
+func newEmpty(t *testing.T) *Reconciler {
+	t.Helper()
+	db := pgtest.New(t)
+	return New(Config{Pool: db.Pool, Merchants: merchant.NewStore(db.Pool, time.Now), Now: time.Now})
+}
+
+func (s *shop) importFeeds(acquirer string, feeds ...Feed) {
+	s.t.Helper()
+	for _, f := range feeds {
+		in, err := f.Open(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if imported, err := s.ImportFile(s.t.Context(), acquirer, "canonical", f.Name, in); err != nil || !imported.Usable() {
+			s.t.Fatalf("%+v, %v", imported, err)
+		}
+		_ = in.Close()
 	}
 }
 

@@ -34,7 +34,7 @@ func (i Imported) Usable() bool { return i.File.Status != Quarantined }
 // Errors: ErrAcquirer, ErrTooLarge, ErrInvalidRequest (format), ErrBusy, and what r or the database
 // returned.
 func (r *Reconciler) ImportFile(ctx context.Context, acquirer, format, name string, in io.Reader) (Imported, error) {
-	if err := checkAcquirer(acquirer); err != nil {
+	if err := r.CheckAcquirer(ctx, acquirer); err != nil {
 		return Imported{}, err
 	}
 	layout, err := r.formatNamed(format)

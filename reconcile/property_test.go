@@ -72,6 +72,7 @@ func TestAnyFeedOfAnyCharges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		acquirer := fmt.Sprintf("acq_%d", round) // a fresh one: earlier rounds' files are another's
+		s.exec(`insert into merchants (merchant_id, name, acquirers, created_at) values ($1, 'routed', array[$2], $3)`, 5000+round, acquirer, monday)
 		worlds := make([]world, rapid.IntRange(1, 4).Draw(rt, "charges"))
 		charges := make([]payment.Charge, len(worlds))
 		var lines []settlement.Line

@@ -8,9 +8,7 @@ package reconcile
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -113,13 +111,3 @@ func (r *Reconciler) cutoff(acquirer string) int {
 
 // now is the clock of bookkeeping; nothing that a report shows depends on it.
 func (r *Reconciler) now() time.Time { return r.Now().UTC().Truncate(time.Microsecond) }
-
-// acquirerName is what an account of the ledger can carry.
-var acquirerName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
-
-func checkAcquirer(name string) error {
-	if !acquirerName.MatchString(name) {
-		return fmt.Errorf("%w: %.50q (1 to 40 of a-z, 0-9, _ and -)", ErrAcquirer, name)
-	}
-	return nil
-}

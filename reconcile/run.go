@@ -63,7 +63,7 @@ type Run struct {
 //
 // Errors: ErrAcquirer, ErrInvalidRequest, ErrBusy, and what a feed or the database returned.
 func (r *Reconciler) Run(ctx context.Context, q Request) (Report, error) {
-	if err := checkAcquirer(q.Acquirer); err != nil {
+	if err := r.CheckAcquirer(ctx, q.Acquirer); err != nil {
 		return Report{}, err
 	}
 	if q.AsOf.IsZero() {

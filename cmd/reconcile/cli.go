@@ -154,6 +154,16 @@ func (c common) open(ctx context.Context, p *process, change func(*reconcile.Con
 	return reconcile.New(config), pool.Close, nil
 }
 
+// checkAcquirer refuses a name that is misspelt: about another acquirer there is nothing to report, which
+// looks as if all were well.
+func checkAcquirer(ctx context.Context, r *reconcile.Reconciler, name string) error {
+	err := r.CheckAcquirer(ctx, name)
+	if errors.Is(err, reconcile.ErrAcquirer) {
+		return refuse("--acquirer: %w", err)
+	}
+	return err
+}
+
 func (c *runCommand) execute(ctx context.Context, p *process) (int, error) {
 	asOf, err := c.day()
 	if err != nil {
@@ -202,6 +212,9 @@ func (c *reportCommand) execute(ctx context.Context, p *process) (int, error) {
 		return codeOf(err), err
 	}
 	defer closePool()
+	if err := checkAcquirer(ctx, r, c.Acquirer); err != nil {
+		return codeOf(err), err
+	}
 	report, err := r.Latest(ctx, c.Acquirer)
 	if errors.Is(err, reconcile.ErrNoRun) {
 		return exitRefused, fmt.Errorf("--acquirer: %w", err)
@@ -232,6 +245,11 @@ func (c *exceptionsCommand) execute(ctx context.Context, p *process) (int, error
 		return codeOf(err), err
 	}
 	defer closePool()
+	if c.Acquirer != "" {
+		if err := checkAcquirer(ctx, r, c.Acquirer); err != nil {
+			return codeOf(err), err
+		}
+	}
 	filter := reconcile.ExceptionFilter{Acquirer: c.Acquirer, Class: class, State: "open", Limit: 1000}
 	if c.All {
 		filter.State = ""

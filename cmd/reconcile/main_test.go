@@ -198,6 +198,30 @@ func unknown(t *testing.T, db *pgtest.DB, m merchant.ID, key string) payment.Cha
 	return c
 }
 
+// Regression: a run under a misspelt name found nothing, and said that all was well.
+func TestAMisspeltAcquirerIsRefused(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	if _, err := merchant.NewStore(db.Pool, time.Now).Create(context.Background(), "shop", []string{"south", "north"}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "day.csv")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := shell{t: t, env: map[string]string{"DATABASE_URL": db.ServiceURL()}}
+	for _, args := range [][]string{{"run", "--feed", file}, {"report"}, {"exceptions"}} {
+		r := s.want(exitRefused, s.run("", append(args, "--acquirer", "nroth")...))
+		if !strings.Contains(r.stderr, `--acquirer: not the name of an acquirer that is known: "nroth"; known are north, south`) || r.stdout != "" {
+			t.Errorf("%s: %q %q", args[0], r.stderr, r.stdout)
+		}
+	}
+	var files int
+	if err := db.Pool.QueryRow(t.Context(), "select count(*) from settlement_files").Scan(&files); err != nil || files != 0 {
+		t.Errorf("%d files are on record (%v)", files, err)
+	}
+}
+
 func TestTheNightlyRunAgainstTheSimulator(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
