@@ -137,12 +137,22 @@ const maintainResponses = `select m.o_made, m.o_dropped from maintain_responses_
 // partitionsAhead is how many days of partitions stand ready.
 const partitionsAhead = 7
 
+// maintainPatience is until the end of the transaction: the pool's own limit is for a charge's writes, which
+// deleting a day of answers may outlast.
+const maintainPatience = `select set_config('statement_timeout', '50s', true)`
+
 // Maintain makes the coming days' partitions of frozen answers and drops those older than retention.
-// It never touches a key: a key whose answer is gone is a tombstone.
-func Maintain(ctx context.Context, db postgres.DB, today time.Time, retention time.Duration) (made, dropped int, err error) {
+// It never touches a key: a key whose answer is gone is a tombstone. It may take 50 s, whatever the limit of the
+// pool's statements.
+func Maintain(ctx context.Context, db postgres.Beginner, today time.Time, retention time.Duration) (made, dropped int, err error) {
 	days := int(retention / (24 * time.Hour))
-	err = db.QueryRow(ctx, maintainResponses, pgx.NamedArgs{"today": today.UTC(), "ahead": partitionsAhead, "keep": days}).
-		Scan(&made, &dropped)
+	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, maintainPatience); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, maintainResponses, pgx.NamedArgs{"today": today.UTC(), "ahead": partitionsAhead, "keep": days}).
+			Scan(&made, &dropped)
+	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("maintain the partitions of frozen answers: %w", err)
 	}

@@ -276,6 +276,33 @@ func TestMaintain(t *testing.T) {
 	}
 }
 
+// Regression: the work was cut off by the limit that the pool has for the writes of charges.
+func TestMaintainHasATimeLimitOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, sql := range []string{
+		`create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(3); return null; end $$`,
+		`create trigger dawdle before delete on idempotency_responses_default for each statement execute function dawdle()`,
+	} {
+		if _, err := db.Owner().Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const limit = 2 * time.Second
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: db.OwnerURL(), Role: postgres.ServiceRole, MaxConns: 1, StatementTimeout: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, _, err := Maintain(t.Context(), pool, time.Date(2026, 5, 10, 0, 0, 0, 0, time.UTC), 24*time.Hour); err != nil {
+		t.Errorf("%v", err)
+	}
+	var after string
+	if err := pool.QueryRow(t.Context(), "show statement_timeout").Scan(&after); err != nil || after != "2s" {
+		t.Errorf("afterwards the limit of the pool is %q (%v)", after, err)
+	}
+}
+
 // Regression: replicas that made the same partition at the same moment failed.
 func TestMaintainByManyReplicasAtOnce(t *testing.T) {
 	t.Parallel()
