@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,24 +25,24 @@ type client struct {
 	capabilities acquirer.Capabilities
 }
 
-// New is the adapter's factory. Config.URL is the base to which /v1/captures is added,
+// New is the adapter's factory. Its errors name the setting, and leave it to the caller to name the acquirer. Config.URL is the base to which /v1/captures is added,
 // Config.Secret goes out as a bearer token, Config.Account, if set, as Acquirer-Account.
 func New(cfg acquirer.Config) (acquirer.Acquirer, error) {
 	base, err := baseURL(cfg.URL)
 	if err != nil {
-		return nil, fmt.Errorf("acquirer %s: url: %w", cfg.Name, err)
+		return nil, fmt.Errorf("url %w", err)
 	}
 	for name, value := range map[string]string{"secret": cfg.Secret.Reveal(), "account": cfg.Account} {
 		if !headerSafe(value) {
-			return nil, fmt.Errorf("acquirer %s: %s: use visible ASCII characters only", cfg.Name, name)
+			return nil, fmt.Errorf("%s: use visible ASCII characters only", name)
 		}
 	}
 	if cfg.Timeout < 0 {
-		return nil, fmt.Errorf("acquirer %s: timeout: %s is negative", cfg.Name, cfg.Timeout)
+		return nil, fmt.Errorf("timeout: %s is negative", cfg.Timeout)
 	}
 	capabilities, err := capabilities(cfg.Settings)
 	if err != nil {
-		return nil, fmt.Errorf("acquirer %s: %w", cfg.Name, err)
+		return nil, err
 	}
 	return &client{
 		wire:         acquirer.NewWire(cfg.Timeout),
@@ -53,18 +54,23 @@ func New(cfg acquirer.Config) (acquirer.Acquirer, error) {
 }
 
 func baseURL(raw string) (*url.URL, error) {
+	const want = "write http(s)://host[:port][/path], such as https://api.north.example"
 	base, err := url.Parse(raw)
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("not a URL, want http(s)://host[:port][/path]")
+	case raw == "":
+		return nil, errors.New("is missing: " + want)
+	case err != nil: // which may repeat a password
+		return nil, errors.New("cannot be read: " + want)
+	case base.Scheme == "":
+		return nil, errors.New("has no scheme: " + want)
 	case base.Scheme != "http" && base.Scheme != "https":
-		return nil, fmt.Errorf("scheme %q is not http or https", base.Scheme)
+		return nil, fmt.Errorf("has the scheme %q, which is not http or https: %s", base.Scheme, want)
 	case base.Host == "":
-		return nil, fmt.Errorf("no host")
+		return nil, errors.New("has no host: " + want)
 	case base.User != nil:
-		return nil, fmt.Errorf("credentials belong in the secret, not in the URL")
+		return nil, errors.New("has credentials in it: they belong in the secret")
 	case base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("query and fragment are not allowed")
+		return nil, errors.New("has a query or a fragment, which are not allowed")
 	}
 	return base, nil
 }

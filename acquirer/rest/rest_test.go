@@ -87,6 +87,10 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
+			// Regression: whoever names the acquirer named it twice.
+			if strings.Contains(err.Error(), "acquirer ") || strings.Contains(err.Error(), `""`) {
+				t.Errorf("the error speaks of the acquirer, or of an empty word: %v", err)
+			}
 			if strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the error shows a secret: %v", err)
 			}

@@ -21,6 +21,7 @@ const description = "An idempotent payment-capture gateway: a charge is captured
 
 // cli is the command line. Each command is a struct with a Run method.
 type cli struct {
+	Version     kong.VersionFlag   `help:"Print what this was built from, and exit."`
 	Serve       serveCommand       `cmd:"" help:"Serve the API until SIGTERM."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the schema up or down."`
 	Dev         devCommand         `cmd:"" help:"Run everything on this machine: a private Postgres, two simulated acquirers, a demo merchant, the API."`

@@ -85,6 +85,9 @@ func readConfig(path string) (config, error) {
 	if err != nil {
 		return c, fmt.Errorf("read %s: %w", path, err)
 	}
+	if err := checkDurations(text); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))

@@ -31,8 +31,15 @@ func TestReadConfig(t *testing.T) {
 		"unknown name with its line": {text: north + "chrage: {budget: 3s}\n", want: []string{"chrage", "[3:1]"}},
 		"unknown nested name":        {text: "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeuot: 1s}\n", want: []string{"timeuot"}},
 		"not a duration":             {text: north + "retention: soon\n", want: []string{"soon"}},
-		"no acquirer":                {text: "server: {addr: ':1'}\n", want: []string{"acquirers is empty"}},
-		"empty file":                 {text: "", want: []string{"acquirers is empty"}},
+		// Regression: the error was about Go's types, and named neither field nor line.
+		"a duration without its unit": {text: north + "retention: 720\n", want: []string{"line 3: retention is 720: write it with a unit, as 720h"}, not: "unmarshal"},
+		"durations without units at any depth, all at once": {
+			text: "acquirers:\n- name: north\n  timeout: 8\n  breaker: {open_for: \"5\", slow_call: 5 s}\ncharge: {budget: 20, lease: 1m}\n",
+			want: []string{"line 3: acquirers[0].timeout is 8: write it with a unit", "line 4: acquirers[0].breaker.open_for is 5: write it with a unit",
+				`line 4: acquirers[0].breaker.slow_call is "5 s": write a duration`, "line 5: charge.budget is 20: write it with a unit"},
+		},
+		"no acquirer": {text: "server: {addr: ':1'}\n", want: []string{"acquirers is empty"}},
+		"empty file":  {text: "", want: []string{"acquirers is empty"}},
 		// Regression: it put every default to zero, and was blamed for times that it did not name.
 		"comments alone":  {text: "# nothing yet\n", want: []string{"acquirers is empty"}, not: "charge."},
 		"name twice":      {text: north + "- {name: north, url: 'http://127.0.0.1:2'}\n", want: []string{"acquirers[1] (north): name is used twice"}},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -119,7 +120,7 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 			Pool: g.pool, Resolver: g.service.Resolver, Merchants: merchants, Now: time.Now, Log: g.log,
 		}),
 		Shedder: shedder, Limits: api.Limits{RequestTimeMax: g.Server.RequestTimeMax},
-		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now,
+		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now, Version: version(debug.ReadBuildInfo),
 	})
 	if g.listener = c.listener; g.listener == nil {
 		g.listener, err = listen(g.Server.Addr)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -32,6 +33,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		kong.Name("paymentsd"), kong.Description(description), kong.UsageOnError(),
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
 		kong.Resolvers(environment(getenv)), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"version": version(debug.ReadBuildInfo)},
 	)
 	if err != nil {
 		fmt.Fprintln(stderr, "paymentsd:", err)

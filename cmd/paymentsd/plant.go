@@ -70,6 +70,7 @@ func startPlant(ctx context.Context, c plantConfig) (_ *plant, err error) {
 	if p.postgres, err = embeddedpg.Start(ctx, embeddedpg.Config{Dir: dir, Database: "paymentsd", Logger: c.log}); err != nil {
 		return nil, err
 	}
+	fmt.Fprint(c.stdout, placed(dir, p.postgres.DataDir()))
 	if err = migrations.Up(ctx, p.postgres.URL()); err != nil {
 		return nil, err
 	}
@@ -82,6 +83,18 @@ func startPlant(ctx context.Context, c plantConfig) (_ *plant, err error) {
 		return nil, err
 	}
 	return p, p.settleMerchant(ctx)
+}
+
+// placed says where the database is if it is not where the rest is: Postgres does not run as root, and the
+// user that it runs as instead cannot get into every folder.
+func placed(dir, data string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	if strings.HasPrefix(data, dir+string(filepath.Separator)) {
+		return ""
+	}
+	return fmt.Sprintf("Its data is in %s: Postgres does not run as root, and the user that it runs as cannot enter %s. --fresh deletes both.\n", data, dir)
 }
 
 func removeData(ctx context.Context, dir string) error {

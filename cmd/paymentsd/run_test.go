@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestCommandLine(t *testing.T) {
 		code int
 		says string
 	}{
+		"version":                 {[]string{"--version"}, 0, version(debug.ReadBuildInfo)},
 		"help":                    {[]string{"--help"}, 0, "Usage: paymentsd"},
 		"nothing":                 {nil, 2, "paymentsd --help"},
 		"unknown command":         {[]string{"sevre"}, 2, "sevre"},
@@ -98,6 +100,11 @@ func TestCheckConfig(t *testing.T) {
 	env["PAYMENTSD_CONFIG"] = writeConfig(t, "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', settings: {trust: 1s}}\n")
 	if code, _, stderr := command(t, env, "check-config"); code != 1 || !strings.Contains(stderr, "acquirers[0] (north)") || !strings.Contains(stderr, `"trust"`) {
 		t.Errorf("a wrong setting of an adapter: code %d: %s", code, stderr)
+	}
+	// Regression: the name stood there twice, and a URL that is missing had a scheme "".
+	env["PAYMENTSD_CONFIG"] = writeConfig(t, "acquirers:\n- {name: north}\n")
+	if _, _, stderr := command(t, env, "check-config"); !strings.Contains(stderr, "acquirers[0] (north): url is missing: write http") || strings.Count(stderr, "(north)") != 1 || strings.Contains(stderr, "acquirer north") {
+		t.Errorf("a missing URL: %s", stderr)
 	}
 	wrong := map[string]string{"PAYMENTSD_ADDR": "8080", "PAYMENTSD_CONFIG": writeConfig(t,
 		"acquirers:\n- {name: north, url: 'htps://x', secret: {env: NORTH_SECRET}, breaker: {fail_percent: 500}}\n- {name: south, url: 'http://127.0.0.1:1', timeout: 50s}\n")}

@@ -123,6 +123,9 @@ func Remove(ctx context.Context, dir string) error {
 // is free.
 func (s *Server) URL() string { return s.url }
 
+// DataDir is where Postgres keeps its files: in Config.Dir, unless the user that it runs as cannot get there.
+func (s *Server) DataDir() string { return s.home.data() }
+
 // Done is closed when Postgres has ended, by Stop or by itself.
 func (s *Server) Done() <-chan struct{} { return s.proc.done }
 
