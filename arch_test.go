@@ -45,6 +45,7 @@ func rooms() map[string]room {
 		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement", "settlement/feedtest"}, clock: "the default of its Now, and waiting for a port"},
 
 		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
+		"jobs":      {why: "what is done beside charges: relay, wake-ups, workers; the rows that are the truth stay payment's", imports: []string{"merchant", "payment"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
 		"api":       {why: "JSON over HTTP, and the shedder at its door; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile", "resilience"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
 

@@ -242,6 +242,7 @@ func (s *Service) conclude(ctx context.Context, charge Charge, fence int64, last
 		}
 	}
 	s.fault(faultFinished)
+	s.news()
 	switch outcome {
 	case finishFenced:
 		return s.lateAnswer(ctx, charge, last)

@@ -14,6 +14,7 @@ const (
 	faultResolveCharge = "resolve_charge_written"
 	faultResolveKey    = "resolve_key_written"
 	faultResolved      = "resolved"
+	faultInquired      = "inquired"
 )
 
 // FaultPoint is one step of the path, and what has happened when it is reached.
@@ -31,5 +32,6 @@ func FaultPoints() []FaultPoint {
 		{faultResolveCharge, "inside Resolve's transaction: the charge is written, nothing else is"},
 		{faultResolveKey, "inside Resolve's transaction: only the event is missing"},
 		{faultResolved, "Resolve is committed; an operator's act is not in the audit log yet"},
+		{faultInquired, "an acquirer's answer to an inquiry is in hand, and written nowhere"},
 	}
 }

@@ -69,6 +69,7 @@ type Resolution struct {
 	Evidence  Evidence
 	Outcome   string // "captured", "failed" or "none"
 	Applied   bool
+	Finding   acquirer.Found // what an inquiry found; empty for other evidence
 	Acquirer  string
 	CaptureID string
 	Amount    money.Amount // as the source has it; zero value if it says none

@@ -88,7 +88,7 @@ func attempts(ctx context.Context, db postgres.DB, m merchant.ID, chargeID strin
 
 const selectResolutions = `
 select r.resolution_id, r.evidence, r.outcome, r.applied, coalesce(r.acquirer, ''), coalesce(r.capture_id, ''),
-       r.amount, coalesce(r.currency, ''), r.actor, r.reason, coalesce(r.file_id, ''), coalesce(r.line_no, 0), r.created_at
+       r.amount, coalesce(r.currency, ''), r.actor, r.reason, coalesce(r.file_id, ''), coalesce(r.line_no, 0), r.created_at, coalesce(r.finding, '')
   from resolutions r where r.merchant_id = @merchant and r.charge_id = @charge order by r.created_at, r.resolution_id`
 
 // Resolutions reads all evidence about a charge, oldest first.
@@ -108,7 +108,7 @@ func scanResolution(row pgx.CollectableRow) (r Resolution, err error) {
 	var amount decimal.NullDecimal
 	var currency money.Currency
 	err = row.Scan(&r.ID, &r.Evidence, &r.Outcome, &r.Applied, &r.Acquirer, &r.CaptureID, &amount, &currency,
-		&r.Actor, &r.Reason, &r.FileID, &r.LineNo, &r.CreatedAt)
+		&r.Actor, &r.Reason, &r.FileID, &r.LineNo, &r.CreatedAt, &r.Finding)
 	if err != nil {
 		return Resolution{}, err
 	}

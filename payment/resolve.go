@@ -64,7 +64,8 @@ const ReasonNotCaptured = "not_captured"
 //     operator's is kept, not applied, so that a contradiction can be seen.
 //   - Outcome none: the evidence is kept and changes nothing.
 //   - Evidence with an ID that is there already: nothing is written; the charge is returned.
-//   - Evidence that does not fit (another amount, an acquirer that was not asked): ErrEvidenceConflict.
+//   - Evidence that would close the charge and does not fit it (another amount, an acquirer that was not
+//     asked): ErrEvidenceConflict.
 func (r *Resolver) Resolve(ctx context.Context, m merchant.ID, chargeID string, evidence Resolution) (Charge, error) {
 	var charge Charge
 	var resolved *ResolvedError
@@ -123,7 +124,7 @@ func find(all []Resolution, is func(Resolution) bool) *Resolution {
 
 // check refuses evidence that cannot be about this charge.
 func (r *Resolver) check(ctx context.Context, tx pgx.Tx, c Charge, e Resolution) error {
-	if e.Amount.Currency() != "" && !e.Amount.Equal(c.Amount) {
+	if e.Outcome != OutcomeNone && e.Amount.Currency() != "" && !e.Amount.Equal(c.Amount) {
 		return fmt.Errorf("%w: it says %s %s, the charge is %s %s", ErrEvidenceConflict,
 			e.Amount, e.Amount.Currency(), c.Amount, c.Amount.Currency())
 	}
@@ -199,14 +200,17 @@ func (r *Resolver) apply(ctx context.Context, tx pgx.Tx, c Charge, e Resolution)
 		return Charge{}, fmt.Errorf("charge %s is unknown but its key is not: run reconcile verify", c.ID)
 	}
 	r.fault(faultResolveKey)
+	if err := r.done(ctx, tx, c.Merchant, c.ID, ErrandInquiry); err != nil {
+		return Charge{}, err
+	}
 	return c, addEvent(ctx, tx, c.Merchant, c.ID, "resolved", c.UpdatedAt)
 }
 
 const insertResolution = `
 insert into resolutions (merchant_id, charge_id, resolution_id, evidence, outcome, applied, acquirer, capture_id,
-  amount, currency, actor, reason, file_id, line_no, created_at)
+  amount, currency, actor, reason, file_id, line_no, finding, created_at)
 values (@merchant, @charge, @id, @evidence, @outcome, @applied, @acquirer, @capture_id,
-  @amount, @currency, @actor, @reason, @file, @line, @now)`
+  @amount, @currency, @actor, @reason, @file, @line, @finding, @now)`
 
 func insertEvidence(ctx context.Context, tx pgx.Tx, c Charge, e Resolution) error {
 	_, err := tx.Exec(ctx, insertResolution, pgx.NamedArgs{
@@ -214,7 +218,7 @@ func insertEvidence(ctx context.Context, tx pgx.Tx, c Charge, e Resolution) erro
 		"acquirer": optional(e.Acquirer), "capture_id": optional(e.CaptureID),
 		"amount":   decimal.NullDecimal{Decimal: e.Amount.Decimal(), Valid: e.Amount.Currency() != ""},
 		"currency": optional(string(e.Amount.Currency())), "actor": e.Actor, "reason": e.Reason,
-		"file": optional(e.FileID), "line": optionalInt(e.LineNo), "now": e.CreatedAt,
+		"file": optional(e.FileID), "line": optionalInt(e.LineNo), "finding": optional(string(e.Finding)), "now": e.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("keep the evidence about %s: %w", c.ID, err)

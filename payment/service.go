@@ -26,7 +26,20 @@ type Observer interface {
 	ChargeEnded(status Status, reason string)
 	AcquirerAnswered(acquirer string, class acquirer.Class, took time.Duration)
 	Rejected(acquirer string, reason resilience.Reason)
+	ErrandEnded(kind ErrandKind, result ErrandResult)
 }
+
+// ErrandResult is what came of one go at an errand.
+type ErrandResult string
+
+// The results of errands.
+const (
+	ErrandDone     ErrandResult = "done"
+	ErrandAgain    ErrandResult = "again"    // used a try, comes again
+	ErrandDeferred ErrandResult = "deferred" // put off without a call and without using up a try
+	ErrandGivenUp  ErrandResult = "given_up" // its tries are used up
+	ErrandError    ErrandResult = "error"    // could not be carried out; comes again
+)
 
 // Config is what a Service needs. Every time is validated by the wiring's ladder.
 type Config struct {
@@ -43,6 +56,10 @@ type Config struct {
 	Budget time.Duration
 	// StoreTime is how long one write may be tried.
 	StoreTime time.Duration
+	// Inquiries is how long to wait after each inquiry that settled nothing; DefaultInquiries if empty.
+	Inquiries []time.Duration
+	// News, if set, is called when there is something in the outbox or among the errands. It must not block.
+	News func()
 	// Fault is only set by tests of crashes.
 	Fault Fault
 	// Replicas, if set, knows what the replicas report of each acquirer.
@@ -52,12 +69,14 @@ type Config struct {
 // Service carries charges from request to outcome. It is safe for concurrent use.
 type Service struct {
 	*Resolver
-	routes   []Route
-	observer Observer
-	replicas Replicas
-	lease    time.Duration
-	budget   time.Duration
-	storeMax time.Duration
+	routes    []Route
+	observer  Observer
+	replicas  Replicas
+	lease     time.Duration
+	budget    time.Duration
+	storeMax  time.Duration
+	inquiries []time.Duration
+	news      func()
 }
 
 var acquirerName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
@@ -88,10 +107,16 @@ func New(c Config) (*Service, error) {
 	if c.Observer == nil {
 		c.Observer = silent{}
 	}
+	if len(c.Inquiries) == 0 {
+		c.Inquiries = DefaultInquiries()
+	}
+	if c.News == nil {
+		c.News = func() {}
+	}
 	return &Service{
 		Resolver: NewResolver(ResolverConfig{Pool: c.Pool, Render: c.Render, Now: c.Now, Log: c.Log, Fault: c.Fault}),
 		routes:   slices.Clone(c.Routes), observer: c.Observer, replicas: c.Replicas,
-		lease: c.Lease, budget: c.Budget, storeMax: c.StoreTime,
+		lease: c.Lease, budget: c.Budget, storeMax: c.StoreTime, inquiries: slices.Clone(c.Inquiries), news: c.News,
 	}, nil
 }
 
@@ -100,6 +125,7 @@ type silent struct{}
 func (silent) ChargeEnded(Status, string)                             {}
 func (silent) AcquirerAnswered(string, acquirer.Class, time.Duration) {}
 func (silent) Rejected(string, resilience.Reason)                     {}
+func (silent) ErrandEnded(ErrandKind, ErrandResult)                   {}
 
 // routesFor are the acquirers of a merchant that can express the amount exactly, in its order.
 func (s *Service) routesFor(req Request) ([]Route, error) {

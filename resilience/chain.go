@@ -66,6 +66,17 @@ func (p *Panic) Error() string { return fmt.Sprintf("panic in a call: %v", p.Val
 // Breaker is the chain's breaker, for ops to look at and to force.
 func (c *Chain) Breaker() Breaker { return c.breaker }
 
+// Budget is the chain's retry budget, for callers whose retries the chain does not make itself.
+func (c *Chain) Budget() Budget { return c.budget }
+
+// Once is the same chain, with the same breaker, budget and bulkhead, without retries: for a caller that
+// tries again by a schedule of its own, since retries at two layers multiply.
+func (c *Chain) Once() *Chain {
+	once := *c
+	once.retry.Attempts = 1
+	return &once
+}
+
 // ChainSnapshot is a chain at one moment.
 type ChainSnapshot struct {
 	Breaker  BreakerSnapshot

@@ -16,6 +16,7 @@ import (
 
 	"paymentsd/acquirer"
 	"paymentsd/acquirer/builtin"
+	"paymentsd/payment"
 )
 
 // config is everything that can be set. It is read once at start and never changed after.
@@ -23,6 +24,7 @@ type config struct {
 	Server    serverConfig     `yaml:"server"`
 	Charge    chargeConfig     `yaml:"charge"`
 	Shedding  sheddingConfig   `yaml:"shedding"`
+	Jobs      jobsConfig       `yaml:"jobs"`
 	Retention time.Duration    `yaml:"retention"` // of frozen answers; keys stay for good
 	Acquirers []acquirerConfig `yaml:"acquirers"`
 }
@@ -39,6 +41,15 @@ type chargeConfig struct {
 	StoreTime time.Duration `yaml:"store_time"` // one write
 	Lease     time.Duration `yaml:"lease"`      // after which a sweep takes a charge for lost
 	Sweep     time.Duration `yaml:"sweep"`      // how often
+}
+
+// jobsConfig is what is done beside charges, on each replica.
+type jobsConfig struct {
+	DatabaseConns  int             `yaml:"database_conns"` // of their own, beside server.database_conns
+	Poll           time.Duration   `yaml:"poll"`           // how often the outbox is looked at without news
+	InquiryWorkers int             `yaml:"inquiry_workers"`
+	Inquiries      []time.Duration `yaml:"inquiries"` // the waits after each inquiry that settled nothing
+	ChargeWorkers  int             `yaml:"charge_workers"`
 }
 
 type acquirerConfig struct {
@@ -63,9 +74,12 @@ type secretSource struct {
 
 func defaultConfig() config {
 	return config{
-		Server:    serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
-		Charge:    chargeConfig{Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second},
-		Shedding:  defaultShedding(),
+		Server:   serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
+		Charge:   chargeConfig{Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second},
+		Shedding: defaultShedding(),
+		Jobs: jobsConfig{
+			DatabaseConns: 6, Poll: time.Second, InquiryWorkers: 8, Inquiries: payment.DefaultInquiries(), ChargeWorkers: 16,
+		},
 		Retention: 30 * 24 * time.Hour,
 	}
 }
@@ -139,6 +153,7 @@ func (c config) check() error {
 		problems = append(problems, err)
 	}
 	problems = append(problems, c.Shedding.problems()...)
+	c.Jobs.check(want)
 	want(len(c.Acquirers) > 0, "acquirers is empty: name at least one")
 	names := map[string]bool{}
 	for i, a := range c.Acquirers {
@@ -156,6 +171,20 @@ func (c config) check() error {
 	}
 	return errors.Join(problems...)
 }
+
+func (j jobsConfig) check(want func(ok bool, format string, args ...any)) {
+	want(j.DatabaseConns >= 4, "jobs.database_conns is %d: it must be at least 4", j.DatabaseConns)
+	want(j.Poll > 0, "jobs.poll is %v: it must be more than 0", j.Poll)
+	want(j.InquiryWorkers >= 1, "jobs.inquiry_workers is %d: it must be at least 1", j.InquiryWorkers)
+	want(j.ChargeWorkers >= 1, "jobs.charge_workers is %d: it must be at least 1", j.ChargeWorkers)
+	want(len(j.Inquiries) > 0 && len(j.Inquiries) <= inquiriesMax, "jobs.inquiries has %d waits: it must have 1 to %d", len(j.Inquiries), inquiriesMax)
+	for i, wait := range j.Inquiries {
+		want(wait > 0, "jobs.inquiries[%d] is %v: it must be more than 0", i, wait)
+	}
+}
+
+// inquiriesMax bounds how often an acquirer is asked about one charge.
+const inquiriesMax = 50
 
 // read gives the secret, and says where it was looked for if it is not there.
 func (s secretSource) read(getenv func(string) string) (acquirer.Secret, error) {

@@ -78,7 +78,11 @@ func lost(ctx context.Context) error {
 // devCharge is quick where production is patient, so that a timeout can be watched.
 var devCharge = chargeConfig{Budget: 7 * time.Second, StoreTime: 2 * time.Second, Lease: 12 * time.Second, Sweep: time.Second}
 
-const devAttempt = 2500 * time.Millisecond
+const (
+	devAttempt = 2500 * time.Millisecond
+	// devTrust is longer than the simulated acquirers work on a request, so that an inquiry can be watched, too.
+	devTrust = 5 * time.Second
+)
 
 // config is the configuration of a gateway on the plant: north, then south.
 func (p *plant) config() config {
@@ -88,6 +92,7 @@ func (p *plant) config() config {
 	for _, a := range p.acquirers {
 		c.Acquirers = append(c.Acquirers, acquirerConfig{
 			Name: a.name, Adapter: "rest", URL: a.server.URL(), Timeout: devAttempt,
+			Settings: map[string]string{"trust_delay": devTrust.String()},
 		})
 	}
 	return c

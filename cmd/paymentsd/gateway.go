@@ -18,6 +18,7 @@ import (
 	"paymentsd/api"
 	"paymentsd/idempotency"
 	"paymentsd/internal/postgres"
+	"paymentsd/jobs"
 	"paymentsd/merchant"
 	"paymentsd/migrations"
 	"paymentsd/payment"
@@ -41,6 +42,8 @@ type gateway struct {
 	config
 	pool     *pgxpool.Pool
 	shared   *shared.Shared
+	jobsPool *pgxpool.Pool
+	jobs     *jobs.Jobs
 	service  *payment.Service
 	handler  http.Handler
 	listener net.Listener
@@ -81,6 +84,9 @@ func (g *gateway) close() {
 	if g.shared != nil {
 		g.shared.Close()
 	}
+	if g.jobsPool != nil {
+		g.jobsPool.Close()
+	}
 	g.pool.Close()
 }
 
@@ -103,11 +109,15 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 	g.service, err = payment.New(payment.Config{
 		Pool: g.pool, Routes: routes, Replicas: g.shared, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),
 		Lease: g.Charge.Lease, Budget: g.Charge.Budget, StoreTime: g.Charge.StoreTime, Fault: faultPoints(c.getenv),
+		Inquiries: g.Jobs.Inquiries, News: func() { g.jobs.News() },
 	})
 	if err != nil {
 		return err
 	}
 	breakers.show(g.service.Acquirers)
+	if err := g.buildJobs(ctx, c); err != nil {
+		return err
+	}
 	shedder, err := resilience.NewShedder(g.Shedding.settings(), api.ShedKinds())
 	if err != nil {
 		return err
@@ -127,6 +137,26 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 	}
 	return err
 }
+
+// buildJobs makes what works beside charges. Its connections are its own: river holds some of them for good.
+func (g *gateway) buildJobs(ctx context.Context, c gatewayConfig) error {
+	var err error
+	g.jobsPool, err = postgres.Open(ctx, postgres.Config{
+		URL: c.databaseURL, Role: postgres.ServiceRole, Name: "paymentsd jobs",
+		MaxConns: int32(c.Jobs.DatabaseConns), StatementTimeout: jobsStatementMax,
+	})
+	if err != nil {
+		return fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	g.jobs, err = jobs.New(jobs.Config{
+		Pool: g.jobsPool, Errands: g.service, Log: g.log, Poll: g.Jobs.Poll, JobTime: g.Charge.Lease,
+		ChargeWorkers: g.Jobs.ChargeWorkers, InquiryWorkers: g.Jobs.InquiryWorkers,
+	})
+	return err
+}
+
+// jobsStatementMax bounds a statement of river, whose cleaning takes longer than a charge's.
+const jobsStatementMax = 30 * time.Second
 
 func listen(addr string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
@@ -159,6 +189,9 @@ const (
 // is finished within the ladder, and what is not finished by then is left to recovery.
 func (g *gateway) serve(ctx context.Context) error {
 	defer g.close()
+	if err := g.jobs.Start(ctx); err != nil {
+		return err
+	}
 	server := &http.Server{
 		Handler: g.handler, ReadHeaderTimeout: headerTimeMax, ReadTimeout: readTimeMax, IdleTimeout: idleTimeMax,
 		WriteTimeout: g.Server.RequestTimeMax + readTimeMax, MaxHeaderBytes: headerMax,
@@ -170,8 +203,10 @@ func (g *gateway) serve(ctx context.Context) error {
 	g.log.Info("listening", "url", g.url())
 	select {
 	case err := <-failed:
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Server.RequestTimeMax)
+		defer cancel()
 		loops.stop()
-		return fmt.Errorf("serve: %w", err)
+		return errors.Join(fmt.Errorf("serve: %w", err), g.jobs.Stop(last))
 	case <-ctx.Done():
 	}
 	g.stopping.Store(true)
@@ -179,7 +214,12 @@ func (g *gateway) serve(ctx context.Context) error {
 	time.Sleep(drainTime)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Server.RequestTimeMax)
 	defer cancel()
+	jobsEnded := make(chan error, 1)
+	go func() { jobsEnded <- g.jobs.Stop(last) }()
 	err := server.Shutdown(last)
+	if err := <-jobsEnded; err != nil {
+		g.log.Warn("not all jobs ended in time; what they did not do is woken again", "error", err)
+	}
 	loops.stop()
 	if err != nil {
 		g.log.Warn("not all requests ended in time; their charges become unknown", "error", err)

@@ -23,6 +23,8 @@ func (l *loops) stop() {
 const (
 	maintainEvery = time.Hour
 	auditEvery    = time.Minute
+	// forgottenEvery is how often unknown charges are looked for about which nobody means to ask.
+	forgottenEvery = time.Minute
 	// auditLookback is how long after an act its audit row is still made up for.
 	auditLookback = 24 * time.Hour
 	// rollUpLookback finds merchants with news; longer than an hour, so that a stop loses none.
@@ -46,6 +48,11 @@ func (g *gateway) startLoops(ctx context.Context) *loops {
 		_, err := ledger.RollUpAll(ctx, g.pool, through.Add(-rollUpLookback), through)
 		return err
 	})
+	run("plan forgotten inquiries", forgottenEvery, func(ctx context.Context) error {
+		_, err := g.service.PlanForgotten(ctx)
+		return err
+	})
+	run("purge the outbox", maintainEvery, g.purgeOutbox)
 	run("complete the audit log", auditEvery, func(ctx context.Context) error {
 		return g.service.CompleteAudit(ctx, time.Now().Add(-auditLookback))
 	})
@@ -75,6 +82,17 @@ func (g *gateway) sweep(ctx context.Context) error {
 	for {
 		report, err := g.service.Sweep(ctx)
 		if err != nil || !report.More {
+			return err
+		}
+	}
+}
+
+// purgeOutbox deletes events that were relayed longer ago than answers are kept.
+func (g *gateway) purgeOutbox(ctx context.Context) error {
+	before := time.Now().Add(-g.Retention)
+	for {
+		more, err := g.service.PurgeEvents(ctx, before)
+		if err != nil || !more {
 			return err
 		}
 	}

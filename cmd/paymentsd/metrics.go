@@ -18,6 +18,7 @@ type observer struct {
 	charges  *prometheus.CounterVec
 	answers  *prometheus.HistogramVec
 	rejected *prometheus.CounterVec
+	errands  *prometheus.CounterVec
 }
 
 func newObserver(registry prometheus.Registerer) *observer {
@@ -32,8 +33,11 @@ func newObserver(registry prometheus.Registerer) *observer {
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "paymentsd_rejections_total", Help: "Calls to acquirers that we refused ourselves, by mechanism.",
 		}, []string{"acquirer", "reason"}),
+		errands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "paymentsd_errands_total", Help: "Inquiries and queued charges that were attended to, by what came of it.",
+		}, []string{"kind", "result"}),
 	}
-	registry.MustRegister(o.charges, o.answers, o.rejected)
+	registry.MustRegister(o.charges, o.answers, o.rejected, o.errands)
 	return o
 }
 
@@ -47,6 +51,10 @@ func (o *observer) AcquirerAnswered(name string, class acquirer.Class, took time
 
 func (o *observer) Rejected(name string, reason resilience.Reason) {
 	o.rejected.WithLabelValues(name, string(reason)).Inc()
+}
+
+func (o *observer) ErrandEnded(kind payment.ErrandKind, result payment.ErrandResult) {
+	o.errands.WithLabelValues(string(kind), string(result)).Inc()
 }
 
 // statements counts what is sent to Postgres. It is a pgx.QueryTracer.

@@ -95,24 +95,18 @@ func (s *stage) unknowns(ctx context.Context) (int, error) {
 	return len(r.body.Data), hold(r.status == http.StatusOK, "answer %d: %s", r.status, r.text)
 }
 
-// closed shows what a merchant sees of it.
+// closed shows what a merchant sees of it. The charge of the killed service may have been closed by an inquiry,
+// if that was faster than the night.
 func (s *stage) closed(ctx context.Context) (string, error) {
-	r, err := s.shop().charge(ctx, "order-4", order{"99.00", "USD", "order-4", "tok_timeout_captured"})
-	if err != nil {
-		return "", err
-	}
-	if err := hold(r.status == http.StatusCreated && r.replayed(), "answer %d: %s", r.status, r.text); err != nil {
-		return "", err
-	}
 	crashed, err := s.shop().charge(ctx, "order-6", order{"75.00", "USD", "order-6", "tok_slow"})
 	if err != nil {
 		return "", err
 	}
-	if err := hold(crashed.status == http.StatusCreated, "answer %d: %s", crashed.status, crashed.text); err != nil {
+	if err := hold(crashed.status == http.StatusCreated && crashed.replayed(), "answer %d: %s", crashed.status, crashed.text); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("The timeout of step 5 is now 201 captured, on the evidence of a %s file. So is the charge of the killed service. One capture each.", r.body.Evidence),
-		hold(s.captures(r) == 1 && s.captures(crashed) == 1, "the acquirers hold %d and %d captures", s.captures(r), s.captures(crashed))
+	return fmt.Sprintf("The charge of the killed service is now 201 captured, on the evidence of: %s. One capture.", crashed.body.Evidence),
+		hold(s.captures(crashed) == 1, "the acquirers hold %d captures", s.captures(crashed))
 }
 
 // books proves the ledger: nothing is owed that was not captured, and both sides are equal.

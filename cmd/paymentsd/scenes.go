@@ -26,6 +26,7 @@ func (s *stage) scenes() []step {
 		{"A card is declined; the customer takes another one, under the same key.", s.decline},
 		{"The acquirer captures, but its answer never arrives.", s.timeout},
 		{"The checkout gives up on that key and tries the same order with a new one.", s.newKey},
+		{"The gateway asks the acquirer by itself, once its trust delay has passed.", s.asked},
 		{"Acquirer north goes down. A timeout never fails over; a refused connection does.", s.failover},
 		{"The service is killed (kill -9) in the middle of a charge, and started again.", s.crash},
 		{"Night: the settlement files of both acquirers are reconciled.", s.nightly},
@@ -131,6 +132,23 @@ func (s *stage) newKey(ctx context.Context) (string, error) {
 	}
 	return "409: charge " + r.body.ChargeID + " of this order is still open. That would have been the commonest double charge.",
 		hold(r.status == http.StatusConflict && r.body.Code == "reference_has_open_charge", "answer %d: %s", r.status, r.text)
+}
+
+// asked follows the timeout's charge to its inquiry.
+func (s *stage) asked(ctx context.Context) (string, error) {
+	var r reply
+	err := until(ctx, func() (ok bool, err error) {
+		r, err = s.shop().charge(ctx, "order-4", order{"99.00", "USD", "order-4", "tok_timeout_captured"})
+		return r.status != http.StatusAccepted, err
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := hold(r.status == http.StatusCreated && r.replayed() && r.body.Evidence == "inquiry", "answer %d: %s", r.status, r.text); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("north knows the reference: the same key now gets 201 captured, on the evidence of an %s. Still %d capture.", r.body.Evidence, s.captures(r)),
+		hold(s.captures(r) == 1, "the acquirers hold %d captures", s.captures(r))
 }
 
 func (s *stage) failover(ctx context.Context) (string, error) {

@@ -14,6 +14,7 @@ func OurSchema() Schema {
 			"attempts":              "payment",
 			"resolutions":           "payment",
 			"outbox":                "payment",
+			"errands":               "payment",
 			"ledger_transfers":      "ledger",
 			"ledger_rollups":        "ledger",
 			"settlement_files":      "reconcile",
@@ -31,7 +32,7 @@ func OurSchema() Schema {
 		},
 		Tenant: []string{
 			"merchants", "idempotency_keys", "idempotency_responses", "charges", "attempts", "resolutions",
-			"ledger_transfers", "ledger_rollups", "outbox", "settlement_claims",
+			"ledger_transfers", "ledger_rollups", "outbox", "errands", "settlement_claims",
 		},
 		ChargePath: []string{"idempotency", "payment", "ledger"},
 	}
