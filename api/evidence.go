@@ -53,6 +53,7 @@ type resolutionView struct {
 	Evidence  string `json:"evidence"`
 	Outcome   string `json:"outcome"`
 	Applied   bool   `json:"applied"`
+	Finding   string `json:"finding,omitempty"`
 	Acquirer  string `json:"acquirer,omitempty"`
 	CaptureID string `json:"capture_id,omitempty"`
 	Amount    string `json:"amount,omitempty"`
@@ -74,7 +75,7 @@ const (
 func viewResolution(e payment.Resolution) resolutionView {
 	view := resolutionView{
 		Object: "resolution", ID: e.ID, Evidence: string(e.Evidence), Outcome: e.Outcome, Applied: e.Applied,
-		Acquirer: e.Acquirer, CaptureID: e.CaptureID, Actor: e.Actor, Reason: e.Reason,
+		Finding: string(e.Finding), Acquirer: e.Acquirer, CaptureID: e.CaptureID, Actor: e.Actor, Reason: e.Reason,
 		FileID: e.FileID, LineNo: e.LineNo, CreatedAt: timestamp(e.CreatedAt),
 	}
 	if e.Outcome == payment.OutcomeFailed {

@@ -87,6 +87,10 @@ func crashes() []crash {
 			name: "in the sweep, after the key", fault: "sweep_key_taken", pay: with("tok_ok"),
 			prepare: diedAfterCapture, reach: onlySweep, retried: unknown, ends: "captured", at: "north",
 		},
+		{
+			name: "in an inquiry, with the answer in hand", fault: "inquired", pay: with("tok_error_captured"),
+			reach: untilInquiry, retried: unknown, ends: "captured", at: "north",
+		},
 	}
 }
 
@@ -169,6 +173,13 @@ func decideUnknown(w *world, s *service, pay order) {
 	if r, err := w.decision(s, w.only())(); err == nil {
 		w.t.Errorf("the service answered %v instead of dying", r)
 	}
+}
+
+// untilInquiry makes a charge unknown and lets the trust delay pass.
+func untilInquiry(w *world, s *service, pay order) {
+	w.t.Helper()
+	w.shop(s).charge(w.t, retriedKey, pay).want(w.t, http.StatusAccepted, "unknown")
+	w.trustPasses()
 }
 
 // decision is an operator's word that north captured the charge: sent when it is called.

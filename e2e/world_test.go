@@ -70,6 +70,8 @@ type options struct {
 	breaker string     // YAML of both acquirers' breakers
 	retry   string     // YAML of how both are tried again
 	sim     sim.Config // of both acquirers
+	trust   string     // both acquirers' trust delay; an hour, so that no inquiry comes between
+	jobs    string     // YAML of the jobs
 	owner   string     // address of a database that is there already
 }
 
@@ -86,6 +88,12 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	if o.retry == "" {
 		o.retry = "{base: 10ms, cap: 50ms, call_p99: 50ms}"
+	}
+	if o.trust == "" {
+		o.trust = "1h"
+	}
+	if o.jobs == "" {
+		o.jobs = "{database_conns: 4}"
 	}
 	w := &world{t: t, owner: o.owner}
 	if w.owner == "" {
@@ -148,9 +156,10 @@ func (w *world) yaml(o options) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "server: {request_time_max: %v, database_conns: 8}\n", requestTimeMax)
 	fmt.Fprintf(&text, "charge: {budget: %v, store_time: %v, lease: %v, sweep: 200ms}\n", o.limits.budget, o.limits.storeTime, o.limits.lease)
+	fmt.Fprintf(&text, "jobs: %s\n", o.jobs)
 	fmt.Fprintf(&text, "acquirers:\n")
 	for _, a := range []struct{ name, url string }{{"north", w.north.url}, {"south", w.south.url}} {
-		fmt.Fprintf(&text, "- name: %s\n  url: %s\n  timeout: %v\n  breaker: %s\n", a.name, a.url, o.limits.attempt, o.breaker)
+		fmt.Fprintf(&text, "- name: %s\n  url: %s\n  timeout: %v\n  settings: {trust_delay: %s}\n  breaker: %s\n", a.name, a.url, o.limits.attempt, o.trust, o.breaker)
 		fmt.Fprintf(&text, "  budget: {floor: 1000, percent: 100, burst_floor: 1000}\n  retry: %s\n", o.retry)
 	}
 	return text.String()

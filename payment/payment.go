@@ -69,7 +69,7 @@ type Resolution struct {
 	Evidence  Evidence
 	Outcome   string // "captured", "failed" or "none"
 	Applied   bool
-	Finding   acquirer.Found // what an inquiry found; empty for other evidence
+	Finding   Finding // what an inquiry found; empty for other evidence
 	Acquirer  string
 	CaptureID string
 	Amount    money.Amount // as the source has it; zero value if it says none
@@ -194,6 +194,18 @@ type (
 	// What each replica reported, and what its breaker went through.
 	ReplicaReport = resilience.ReplicaReport
 	Transition    = resilience.Transition
+)
+
+// Finding is what an inquiry found.
+type Finding = acquirer.Found
+
+// The findings of an inquiry.
+const (
+	FindingCaptured = acquirer.FoundCaptured
+	FindingDeclined = acquirer.FoundDeclined
+	FindingNotFound = acquirer.FoundNothing
+	FindingPending  = acquirer.FoundPending
+	FindingUnclear  = acquirer.FoundUnclear
 )
 
 // The priorities of a Request.

@@ -57,7 +57,8 @@ func (x *examination) takenBack() bool {
 }
 
 // pastCutoff is about an unknown for which no line came in time. Only an acquirer's own word that it
-// did not capture, with files that leave no room for another, ends it; else a person must.
+// did not capture, with files that leave no room for another, ends it; else a person must. The word may stand
+// in a file, or be the answer to an inquiry after the trust delay.
 func (x *examination) pastCutoff() error {
 	proven, why, err := x.absence(x.subject)
 	if err != nil {
@@ -66,12 +67,15 @@ func (x *examination) pastCutoff() error {
 	denied := slices.IndexFunc(x.claims, func(c claim) bool {
 		return c.Kind == settlement.CaptureFailed && c.State != stateWithdrawn && x.tried(c.Acquirer)
 	})
+	inquiry, byInquiry := x.denial()
 	switch {
 	case x.odd:
 		why = "there are lines about it that do not fit"
-	case denied < 0:
+	case x.foundElsewise():
+		why = "an inquiry found a capture that does not fit"
+	case denied < 0 && !byInquiry:
 		why = "no acquirer says that it did not capture"
-	case proven:
+	case proven && denied >= 0:
 		c := x.claims[denied]
 		x.verdict.cites = denied
 		x.verdict.resolve = &payment.Resolution{
@@ -80,10 +84,47 @@ func (x *examination) pastCutoff() error {
 			Reason: short(fmt.Sprintf("%s says that the capture failed, and the files of every acquirer that was asked have no capture up to the cut-off.", c.Acquirer), 1000),
 		}
 		return nil
+	case proven:
+		x.verdict.resolve = &payment.Resolution{
+			ID: inquiry.ID + ":absent", Evidence: payment.Inquiry, Outcome: payment.OutcomeFailed, Finding: inquiry.Finding,
+			Acquirer: inquiry.Acquirer, Actor: "reconcile",
+			Reason: short(fmt.Sprintf("%s, asked on %s after its trust delay, knows of no capture, and the files of every acquirer that was asked have none up to the cut-off.",
+				inquiry.Acquirer, inquiry.CreatedAt.Format(time.DateTime)), 1000),
+		}
+		return nil
 	}
 	x.verdict.found = append(x.verdict.found, x.withoutLine(UnknownPastCutoff,
 		fmt.Sprintf("no capture within %d business days", x.cutoff(x.charge.Acquirer)), "It stays unknown: "+why+"."))
 	return nil
+}
+
+// denial is the latest inquiry's word that there is no capture, if every acquirer that may have captured says
+// so and none has said otherwise since. Inquiries are made after the trust delay only.
+func (x *examination) denial() (latest payment.Resolution, ok bool) {
+	said := map[string]payment.Resolution{}
+	for _, e := range x.evidence { // oldest first
+		if e.Evidence == payment.Inquiry && e.Finding != "" && e.Finding != payment.FindingUnclear {
+			said[e.Acquirer] = e
+		}
+	}
+	for _, a := range x.attempts {
+		if a.ProvesNotExecuted() {
+			continue
+		}
+		e := said[a.Acquirer]
+		if e.Finding != payment.FindingNotFound && e.Finding != payment.FindingDeclined {
+			return payment.Resolution{}, false
+		}
+		latest, ok = e, true
+	}
+	return latest, ok
+}
+
+// foundElsewise reports that an inquiry has seen a capture under our reference that is not the charge's.
+func (x *examination) foundElsewise() bool {
+	return slices.ContainsFunc(x.evidence, func(e payment.Resolution) bool {
+		return e.Evidence == payment.Inquiry && e.Finding == payment.FindingCaptured
+	})
 }
 
 // Lines that may be the charge's although their reference does not say so: nobody's captures of the

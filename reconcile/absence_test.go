@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,74 @@ func TestAbsence(t *testing.T) {
 			}
 			if len(past) != 1 || !strings.Contains(past[0].Detail, c.why) {
 				t.Errorf("want one exception with %q, got %+v", c.why, past)
+			}
+		})
+	}
+}
+
+// The acquirer's own word may be its answer to an inquiry after the trust delay: cases 5 and 20, "not found" is
+// no proof by itself.
+func TestAbsenceByInquiry(t *testing.T) {
+	t.Parallel()
+	type said struct {
+		acquirer string
+		finding  payment.Finding
+	}
+	whole := func(t *testing.T, _ *shop) []Feed { return week(t, "north", toCutoff) }
+	for _, c := range []struct {
+		name  string
+		tried []string
+		said  []said
+		feeds func(*testing.T, *shop) []Feed
+		asOf  time.Time
+		after payment.Status
+		why   string
+	}{
+		{"not found, and whole files to the cut-off: failed", nil, []said{{"north", payment.FindingNotFound}}, whole, late, payment.Failed, ""},
+		{"declined, and whole files: failed", nil, []said{{"north", payment.FindingDeclined}}, whole, late, payment.Failed, ""},
+		{"not found, but the cut-off is not over", nil, []said{{"north", payment.FindingNotFound}}, whole, friday, payment.Unknown, ""},
+		{"not found, but the files end before the cut-off", nil, []said{{"north", payment.FindingNotFound}},
+			func(t *testing.T, _ *shop) []Feed { return week(t, "north", toCutoff-1) }, late, payment.Unknown, "only until 2026-11-09"},
+		{"whole files, but every inquiry was unclear", nil, []said{{"north", payment.FindingUnclear}}, whole, late, payment.Unknown, "no acquirer says that it did not capture"},
+		{"whole files, but the last word is that it still runs", nil, []said{{"north", payment.FindingNotFound}, {"north", payment.FindingPending}},
+			whole, late, payment.Unknown, "no acquirer says that it did not capture"},
+		{"not found after pending, and an unclear answer since", nil,
+			[]said{{"north", payment.FindingPending}, {"north", payment.FindingNotFound}, {"north", payment.FindingUnclear}}, whole, late, payment.Failed, ""},
+		{"not found, but an inquiry has seen a capture that does not fit", nil,
+			[]said{{"north", payment.FindingCaptured}, {"north", payment.FindingNotFound}}, whole, late, payment.Unknown, "an inquiry found a capture that does not fit"},
+		{"not found, but at an acquirer that had refused before", []string{"south", "north"}, []said{{"south", payment.FindingNotFound}},
+			func(t *testing.T, s *shop) []Feed {
+				s.run(request("south", friday, week(t, "south", toCutoff)...))
+				return week(t, "north", toCutoff)
+			}, late, payment.Unknown, "no acquirer says that it did not capture"},
+		{"not found, but the files of the acquirer tried before are not here", []string{"south", "north"}, []said{{"north", payment.FindingNotFound}},
+			whole, late, payment.Unknown, "no examined file of south"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			charge := s.charge(spec{status: payment.Unknown, tried: c.tried})
+			for i, e := range c.said {
+				s.exec(`insert into resolutions (merchant_id, charge_id, resolution_id, evidence, outcome, applied, acquirer, actor, reason, finding, created_at)
+				        values ($1, $2, $3, 'inquiry', 'none', false, $4, 'inquiry', 'asked', $5, $6)`,
+					s.merchant.ID, charge.ID, "inquiry:"+strconv.Itoa(i), e.acquirer, string(e.finding), monday.Add(time.Duration(i+1)*time.Hour))
+			}
+			report := s.run(request("north", c.asOf, c.feeds(t, s)...))
+			s.wantStatus(charge, c.after)
+			if c.after == payment.Failed {
+				now, err := s.resolver.Get(t.Context(), s.merchant.ID, charge.ID)
+				if err != nil || now.Evidence != payment.Inquiry || !strings.Contains(now.Detail, "knows of no capture, and the files") {
+					t.Errorf("%+v, %v", now, err)
+				}
+			}
+			var whys []string
+			for _, e := range report.Exceptions {
+				if e.Class == UnknownPastCutoff {
+					whys = append(whys, e.Detail)
+				}
+			}
+			if (c.why == "") != (len(whys) == 0) || c.why != "" && !strings.Contains(whys[0], c.why) {
+				t.Errorf("exceptions %q, want %q", whys, c.why)
 			}
 		})
 	}

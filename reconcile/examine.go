@@ -22,7 +22,8 @@ type subject struct {
 	ref      string
 	charge   *payment.Charge // nil if there is none
 	attempts []payment.Attempt
-	claims   []claim // of every acquirer
+	evidence []payment.Resolution // about a charge that is unknown
+	claims   []claim              // of every acquirer
 }
 
 func (s subject) scope() string { return fmt.Sprintf("charge:%d:%s", s.merchant, s.ref) }
@@ -42,7 +43,7 @@ type verdict struct {
 	claims  []claim // with their new states
 	found   []Exception
 	resolve *payment.Resolution // what would end an unknown
-	cites   int                 // the claim that resolve cites
+	cites   int                 // the claim that resolve cites, if it is evidence of a settlement
 	notes   []payment.Resolution
 }
 

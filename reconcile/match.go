@@ -214,7 +214,7 @@ const conclusionsMax = 3
 
 // conclude examines one reference, ends the charge if the lines prove how, and says what remains.
 func (m *matching) conclude(ctx context.Context, s subject) (verdict, error) {
-	if err := m.loadAttempts(ctx, &s); err != nil {
+	if err := m.loadHistory(ctx, &s); err != nil {
 		return verdict{}, err
 	}
 	for range conclusionsMax {
@@ -271,15 +271,20 @@ func (m *matching) note(ctx context.Context, s subject, notes []payment.Resoluti
 	return nil
 }
 
-// loadAttempts reads the attempts where they can matter: most captured charges need none.
-func (m *matching) loadAttempts(ctx context.Context, s *subject) (err error) {
+// loadHistory reads attempts and evidence where they can matter: most captured charges need none.
+func (m *matching) loadHistory(ctx context.Context, s *subject) (err error) {
 	c := s.charge
 	if c == nil {
 		return nil
 	}
 	other := slices.ContainsFunc(s.claims, func(l claim) bool { return l.Acquirer != c.Acquirer })
 	if c.Status == payment.Unknown || c.Evidence != "" || other {
-		s.attempts, err = m.Resolver.Attempts(ctx, s.merchant, c.ID)
+		if s.attempts, err = m.Resolver.Attempts(ctx, s.merchant, c.ID); err != nil {
+			return err
+		}
+	}
+	if c.Status == payment.Unknown {
+		s.evidence, err = m.Resolver.Resolutions(ctx, s.merchant, c.ID)
 	}
 	return err
 }
