@@ -63,6 +63,11 @@ bench: ## Load the charge path beside pgbench and print both rates; the last lin
 	$(GO) build -o bin/ ./bench/charge
 	@exec bin/charge $(ARGS)
 
+.PHONY: bench-shed
+bench-shed: ## The service under three times what it can do, with shedding and without; last line JSON
+	$(GO) build -o bin/ ./bench/shed
+	@exec bin/shed $(ARGS)
+
 .PHONY: bench-breaker
 bench-breaker: ## Twelve replicas: how fast they open, probes in flight, budgets under contention; last line JSON
 	$(GO) build -o bin/ ./bench/breaker

@@ -56,10 +56,12 @@ func rooms() map[string]room {
 		"internal/pgtest":        {why: "a migrated database per test", imports: []string{"migrations", "internal/postgres", "internal/sqllint"}},
 		"internal/pgtest/testdb": {why: "the server that the tests use", imports: []string{"internal/embeddedpg", "internal/pgtest"}},
 
-		"internal/replica":  {why: "paymentsd serve as a child process, which can be killed"},
-		"internal/benchkit": {why: "what the bench programs share: a private Postgres and how figures are printed", imports: []string{"internal/embeddedpg", "migrations"}, clock: "it measures", floats: "medians and percentiles, never money"},
-		"bench/charge":      {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
-		"bench/breaker":     {why: "measures what twelve replicas agree on, through the packages that they use", imports: []string{"resilience", "resilience/shared", "internal/benchkit", "internal/postgres"}, clock: "it measures", floats: "percentiles, never money"},
+		"internal/replica":      {why: "paymentsd serve as a child process, which can be killed"},
+		"internal/benchkit":     {why: "what the bench programs share: a private Postgres and how figures are printed", imports: []string{"internal/embeddedpg", "migrations"}, clock: "it measures", floats: "medians and percentiles, never money"},
+		"internal/benchkit/bed": {why: "a whole service for the bench programs that measure one", imports: []string{"internal/benchkit", "internal/postgres", "internal/replica", "acquirer/sim", "merchant"}, clock: "it measures"},
+		"bench/charge":          {why: "measures the whole service from outside", imports: []string{"*"}, clock: "it measures", floats: "rates and percentiles, never money"},
+		"bench/shed":            {why: "measures the whole service under more than it can do, from outside", imports: []string{"internal/benchkit", "internal/benchkit/bed"}, clock: "it measures", floats: "rates and percentiles, never money"},
+		"bench/breaker":         {why: "measures what twelve replicas agree on, through the packages that they use", imports: []string{"resilience", "resilience/shared", "internal/benchkit", "internal/postgres"}, clock: "it measures", floats: "percentiles, never money"},
 
 		"e2e": {why: "tests of whole processes, and nothing else"},
 

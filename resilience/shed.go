@@ -25,10 +25,11 @@ type ShedderConfig struct {
 	Rand Rand             // spreads Retry-After; nil means the runtime's own generator
 }
 
-// DefaultShedder keeps between 16 and 1,024 requests in progress, so that they take
-// at most twice as long as alone. Batch work stops at a quarter of the limit, and all but checkout at half.
+// DefaultShedder keeps between 48 and 1,024 requests in progress, so that they take
+// at most twice as long as alone. Batch work stops at an eighth of the limit, and all but checkout at a
+// quarter: under overload the others fill their share at once, and checkout needs room for its bursts.
 func DefaultShedder() ShedderConfig {
-	return ShedderConfig{Min: 16, Max: 1024, NormalPercent: 50, LowPercent: 25, Slowdown: 200}
+	return ShedderConfig{Min: 48, Max: 1024, NormalPercent: 25, LowPercent: 12, Slowdown: 200}
 }
 
 // Validate reports every setting that cannot be used, as a *ConfigError.

@@ -62,11 +62,11 @@ func (b *bed) load(ctx context.Context, clients int) (load, error) {
 // charge posts one charge; anything but a capture ends the run, because it would not be the same work.
 func (b *bed) charge(ctx context.Context, client *http.Client, key string) (time.Duration, error) {
 	body := `{"amount":"49.99","currency":"USD","reference":"` + key + `","payment_method":"tok_ok"}`
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.service.URL+"/v1/charges", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.Service.URL+"/v1/charges", strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
-	request.Header.Set("Authorization", "Bearer "+b.key)
+	request.Header.Set("Authorization", "Bearer "+b.Key)
 	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("Content-Type", "application/json")
 	began := time.Now()

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer bed.stop()
+	defer bed.Stop()
 	fmt.Fprintf(stdout, "fsync and synchronous_commit are on; service, load, acquirer and Postgres share this machine.\n\n")
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "clients\tcharges/s\tpgbench/s\tratio\tp50 ms\tp99 ms\tstatements\tcommits\tWAL bytes\t")

@@ -63,7 +63,7 @@ const readCounters = `
 select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint`
 
 func (b *bed) counters(ctx context.Context) (c counters, err error) {
-	if err = b.pool.QueryRow(ctx, readCounters).Scan(&c.xids, &c.wal); err != nil {
+	if err = b.Pool.QueryRow(ctx, readCounters).Scan(&c.xids, &c.wal); err != nil {
 		return counters{}, err
 	}
 	c.statements, err = b.scrape(ctx, "paymentsd_database_statements_total")
@@ -72,7 +72,7 @@ func (b *bed) counters(ctx context.Context) (c counters, err error) {
 
 // scrape reads one counter from the service's metrics.
 func (b *bed) scrape(ctx context.Context, name string) (int64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.service.URL+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.Service.URL+"/metrics", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -105,13 +105,13 @@ var tps = regexp.MustCompile(`tps = ([0-9.]+)`)
 
 // pgbench runs the script with as many clients, each with its own connection.
 func (b *bed) pgbench(ctx context.Context, clients int) (float64, error) {
-	path := filepath.Join(b.postgres.Dir, "charge.sql")
-	if err := os.WriteFile(path, fmt.Appendf(nil, script, b.merchant, b.merchant.Code()), 0o600); err != nil {
+	path := filepath.Join(b.Dir, "charge.sql")
+	if err := os.WriteFile(path, fmt.Appendf(nil, script, b.Merchant, b.Merchant.Code()), 0o600); err != nil {
 		return 0, err
 	}
 	b.serial++
 	command := exec.CommandContext(ctx, "pgbench", "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(clients),
-		"--jobs=2", "--time="+strconv.Itoa(b.seconds), "--random-seed="+strconv.Itoa(b.serial), "--file="+path, b.postgres.URL())
+		"--jobs=2", "--time="+strconv.Itoa(b.seconds), "--random-seed="+strconv.Itoa(b.serial), "--file="+path, b.URL())
 	out, err := command.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench (of Postgres' client package) failed: %w\n%s", err, out)

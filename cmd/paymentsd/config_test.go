@@ -55,7 +55,7 @@ func TestReadConfig(t *testing.T) {
 			want: []string{"shedding.limit_min is 0: it must be 1 to 100000", "shedding.limit_max is -1", "shedding.normal_percent is 101",
 				"shedding.low_percent is 200: it must be 0 to 100", "shedding.slowdown_percent is 100: it must be 110"},
 		},
-		"batch before reads":           {text: north + "shedding: {low_percent: 60}\n", want: []string{"shedding.low_percent is 60: it must be at most normal_percent (50)"}},
+		"batch before reads":           {text: north + "shedding: {low_percent: 60}\n", want: []string{"shedding.low_percent is 60: it must be at most normal_percent (25)"}},
 		"least above most":             {text: north + "shedding: {limit_min: 20, limit_max: 10}\n", want: []string{"shedding.limit_min is 20: it must be at most limit_max (10)"}},
 		"unknown name within shedding": {text: north + "shedding: {limit: 10}\n", want: []string{"limit"}},
 		"retention too short":          {text: north + "retention: 1h\n", want: []string{"retention is 1h"}},
