@@ -39,7 +39,7 @@ func rooms() map[string]room {
 		"settlement/feedtest": {why: "writes files as acquirers do and damages them; shares no code with the readers but their types", imports: []string{"money", "settlement"}, pure: true},
 
 		"acquirer":              {why: "the contract that every acquirer meets", imports: []string{"money"}},
-		"acquirer/rest":         {why: "one wire protocol; knows no other adapter", imports: []string{"acquirer", "money"}},
+		"acquirer/rest":         {why: "one wire protocol; knows no other adapter", imports: []string{"acquirer", "money", "internal/webhook"}},
 		"acquirer/builtin":      {why: "the list of adapters", imports: []string{"acquirer", "acquirer/rest"}},
 		"acquirer/acquirertest": {why: "the conformance suite; runs on the contract alone", imports: []string{"acquirer", "money"}},
 		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement", "settlement/feedtest"}, clock: "the default of its Now, and waiting for a port"},
@@ -47,10 +47,12 @@ func rooms() map[string]room {
 		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
 		"jobs":      {why: "what is done beside charges: relay, wake-ups, workers; the rows that are the truth stay payment's", imports: []string{"merchant", "payment"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
-		"api":       {why: "JSON over HTTP, and the shedder at its door; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile", "resilience"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
+		"events":    {why: "what acquirers tell us: kept as received, then evidence for payment or an exception of reconcile", imports: []string{"money", "merchant", "acquirer", "payment", "reconcile", "resilience"}},
+		"api":       {why: "JSON over HTTP, and the shedder at its door; no SQL", imports: []string{"money", "merchant", "payment", "idempotency", "ledger", "reconcile", "events", "resilience"}, floats: "the gauges of prometheus; no amount is decided by them", floatIn: "metrics.go"},
 
 		"migrations":             {why: "the schema and nothing else"},
 		"internal/postgres":      {why: "pool, transaction, what an error means; knows no table"},
+		"internal/webhook":       {why: "Standard Webhooks, for what acquirers send us and what we send merchants"},
 		"internal/embeddedpg":    {why: "a private Postgres", clock: "waits for processes of the operating system"},
 		"internal/sqllint":       {why: "the rules of the schema, for the tests", imports: []string{"internal/postgres"}},
 		"internal/pgtest":        {why: "a migrated database per test", imports: []string{"migrations", "internal/postgres", "internal/sqllint"}},

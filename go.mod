@@ -19,6 +19,7 @@ require (
 	github.com/riverqueue/river/rivertype v0.51.2
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/shopspring/decimal v1.6.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	golang.org/x/term v0.44.0
 	golang.org/x/tools v0.52.0
 	pgregory.net/rapid v1.3.0

@@ -137,7 +137,14 @@ type Config struct {
 	Account  string        // our account at the acquirer, if it has such a thing
 	Timeout  time.Duration // one attempt, default 8 s; ctx may be shorter
 	Settings map[string]string
+	// EventSecrets are the secrets that may have signed an event, the newest first; without any the
+	// acquirer sends none. EventTolerance is how far its clock may be from ours, default 5 min.
+	EventSecrets   []Secret
+	EventTolerance time.Duration
 }
+
+// DefaultEventTolerance is the Config.EventTolerance of a configuration that has none.
+const DefaultEventTolerance = 5 * time.Minute
 
 // Factory builds an adapter from its configuration, or says which setting is wrong.
 type Factory func(Config) (Acquirer, error)

@@ -134,7 +134,11 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
 	switch p.Status {
 	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", `Bearer realm="paymentsd"`)
+		scheme := "Bearer"
+		if p.Code == codeEventUnverified {
+			scheme = "StandardWebhooks" // no registered scheme names a signed body
+		}
+		h.Set("WWW-Authenticate", scheme+` realm="paymentsd"`)
 	case http.StatusServiceUnavailable:
 		wait = max(wait, time.Second)
 	case http.StatusConflict:

@@ -32,6 +32,8 @@ type Deps struct {
 
 	// Shedder decides at the door which requests come in, made for ShedKinds; nil lets all in.
 	Shedder *resilience.Shedder
+	// Events takes acquirers' events in; nil means that no acquirer sends any.
+	Events Events
 	// Ready says whether this process should get requests; nil means always.
 	Ready func(context.Context) error
 	// Metrics is where the api's metrics are registered; nil keeps them unseen.
@@ -102,8 +104,11 @@ func New(d Deps) http.Handler {
 		if r.method == http.MethodGet {
 			r.handle = a.inTime(r.handle)
 		}
-		if r.access != nil {
+		switch {
+		case r.access != nil:
 			r.handle = a.admitted(kind, weightOf(r), a.authenticated(r.access, r.handle))
+		case r.pattern == eventsPattern: // its sender sends it again
+			r.handle = a.admitted(kind, weightOf(r), r.handle)
 		}
 		a.router.MethodFunc(r.method, r.pattern, a.serve(r.handle))
 	}
@@ -113,9 +118,12 @@ func New(d Deps) http.Handler {
 // route is one operation of openapi.yaml.
 type route struct {
 	method, pattern string
-	access          access // nil: no key needed, and never refused for overload
+	access          access // nil: no key needed and, but for events, never refused for overload
 	handle          handler
 }
+
+// eventsPattern is the route on which a signature stands for a key.
+const eventsPattern = "/v1/acquirers/{name}/events"
 
 func (a *api) routes() []route {
 	return []route{
@@ -130,6 +138,7 @@ func (a *api) routes() []route {
 		{http.MethodGet, "/v1/acquirers", mayOperate, a.listAcquirers},
 		{http.MethodGet, "/v1/acquirers/{name}", mayOperate, a.getAcquirer},
 		{http.MethodPost, "/v1/acquirers/{name}/breaker", maySteer, a.inTime(a.postBreaker)},
+		{http.MethodPost, eventsPattern, nil, a.inTime(a.postEvent)},
 		{http.MethodGet, "/v1/reconciliation/runs", maySteer, a.listRuns},
 		{http.MethodGet, "/v1/reconciliation/exceptions", mayOperate, a.listExceptions},
 		{http.MethodGet, "/v1/reconciliation/exceptions/{id}", mayOperate, a.getException},

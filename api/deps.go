@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"io"
+	"net/http"
 
+	"paymentsd/events"
 	"paymentsd/ledger"
 	"paymentsd/merchant"
 	"paymentsd/payment"
@@ -51,6 +53,14 @@ type Acquirers interface {
 	Transitions(ctx context.Context, acquirer string, most int) ([]payment.Transition, error)
 	// SetBreaker holds a breaker open or closed, or lets it decide again (mode auto), and writes the audit log.
 	SetBreaker(ctx context.Context, name, mode string, act payment.Act) error
+}
+
+// Events takes in what acquirers tell of their own accord.
+type Events interface {
+	// Verify says which event a request is; events.ErrUnverified if the acquirer did not send it.
+	Verify(acquirer string, h http.Header, body []byte) (events.Verified, error)
+	// Receive keeps the event before it returns, and reports whether we had it already.
+	Receive(ctx context.Context, v events.Verified) (replayed bool, err error)
 }
 
 // Exposures sums the unknown charges by acquirer and currency, over all merchants.

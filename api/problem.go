@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"paymentsd/events"
 	"paymentsd/idempotency"
 	"paymentsd/ledger"
 	"paymentsd/merchant"
@@ -26,6 +27,7 @@ const (
 	codeCardNumber       = "card_number_refused"
 	codeValidation       = "validation_failed"
 	codeUnauthorized     = "unauthorized"
+	codeEventUnverified  = "event_unverified"
 	codeForbidden        = "forbidden"
 	codeRouteNotFound    = "route_not_found"
 	codeMethodNotAllowed = "method_not_allowed"
@@ -69,6 +71,8 @@ func rules() []rule {
 			"The Idempotency-Key header is malformed", "Send one key of 1 to 255 bytes without blanks and control characters, bare or in quotes."},
 		{codeUnauthorized, http.StatusUnauthorized, false, anyOf(refusedAs(codeUnauthorized), is(merchant.ErrUnknownKey)),
 			"No valid API key", "Send Authorization: Bearer and a key that is in use."},
+		{codeEventUnverified, http.StatusUnauthorized, false, is(events.ErrUnverified),
+			"The event is not signed", "Sign id, time and body with a secret that is in use, and send it within the tolerance. Nothing of it was kept."},
 		{codeDeclined, http.StatusPaymentRequired, false, ended(codeDeclined),
 			"The card was declined", "Ask for another payment method. The key is free again: it may be used with any body."},
 		{codeNotCaptured, http.StatusPaymentRequired, false, ended(codeNotCaptured),
@@ -97,6 +101,8 @@ func rules() []rule {
 			"The charge is not unknown", "This request changed nothing. If you know better, compare both at the acquirer: a terminal state is never left."},
 		{"evidence_conflict", http.StatusConflict, false, is(payment.ErrEvidenceConflict),
 			"The evidence does not fit the charge", "Compare acquirer, amount and currency with the charge and its attempts."},
+		{"event_id_reused", http.StatusConflict, false, is(events.ErrIDReused),
+			"The event's id was used for another body", "Give every event an id of its own. What we have under this id stands."},
 		{"exception_already_closed", http.StatusConflict, false, is(reconcile.ErrClosed),
 			"The exception is closed already", "GET it to see who closed it and why. A note may still be added."},
 		{"reconciliation_busy", http.StatusConflict, true, is(reconcile.ErrBusy),

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"paymentsd/events"
 	"paymentsd/idempotency"
 	"paymentsd/ledger"
 	"paymentsd/merchant"
@@ -50,6 +51,8 @@ func sentinels() map[string]struct {
 		"idempotency.ErrKeyMalformed": {idempotency.ErrKeyMalformed, "idempotency_key_malformed"},
 		"idempotency.ErrMismatch":     {idempotency.ErrMismatch, "idempotency_key_reused"},
 		"idempotency.ErrExpired":      {idempotency.ErrExpired, "idempotency_key_expired"},
+		"events.ErrUnverified":        {events.ErrUnverified, "event_unverified"},
+		"events.ErrIDReused":          {events.ErrIDReused, "event_id_reused"},
 		"ledger.ErrInvalidCursor":     {ledger.ErrInvalidCursor, "cursor_invalid"},
 		"merchant.ErrUnknownKey":      {merchant.ErrUnknownKey, "unauthorized"},
 		"reconcile.ErrBusy":           {reconcile.ErrBusy, "reconciliation_busy"},
@@ -79,7 +82,7 @@ func withoutRow() map[string]string {
 func TestEverySentinelHasARow(t *testing.T) {
 	t.Parallel()
 	rows, absent := sentinels(), withoutRow()
-	for _, pkg := range []string{"payment", "idempotency", "ledger", "merchant", "reconcile"} {
+	for _, pkg := range []string{"payment", "idempotency", "ledger", "merchant", "reconcile", "events"} {
 		for _, name := range exportedErrors(t, pkg) {
 			row, ok := rows[name]
 			switch reason, excused := absent[name]; {

@@ -23,6 +23,7 @@ import (
 
 	"paymentsd/idempotency"
 	"paymentsd/internal/pgtest"
+	"paymentsd/internal/webhook"
 )
 
 var update = flag.Bool("update", false, "write what the service answers into testdata/*.txtar")
@@ -197,6 +198,9 @@ func (p *player) exchange(text []byte) (*exchange, error) {
 		name, value, _ := strings.Cut(line, ":")
 		x.header.Add(name, strings.TrimSpace(value))
 	}
+	if err := x.sign(); err != nil {
+		return nil, err
+	}
 	truncated := x.header.Get("Content-Length") != ""
 	if !truncated && (body != "" || method == http.MethodPost) {
 		x.header.Set("Content-Length", fmt.Sprint(len(body)))
@@ -222,6 +226,18 @@ func (p *player) exchange(text []byte) (*exchange, error) {
 	}
 	x.answer, err = io.ReadAll(x.response.Body)
 	return x, err
+}
+
+// sign puts the signature of north under an event whose header Webhook-Signature says "north".
+func (x *exchange) sign() error {
+	if x.header.Get("Webhook-Signature") != "north" {
+		return nil
+	}
+	ring, err := webhook.NewRing(northSecret)
+	if err != nil {
+		return err
+	}
+	return ring.Sign(x.header, x.header.Get("Webhook-Id"), time.Now(), x.body)
 }
 
 var placeholder = regexp.MustCompile(`<[^<>\n]+>`)

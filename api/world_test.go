@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"paymentsd/acquirer/rest"
 	"paymentsd/acquirer/sim"
 	"paymentsd/api"
+	"paymentsd/events"
 	"paymentsd/idempotency"
 	"paymentsd/internal/pgtest"
 	"paymentsd/internal/postgres"
@@ -48,6 +50,7 @@ type world struct {
 	merchants  *merchant.Store
 	service    *payment.Service
 	reconciler *reconcile.Reconciler
+	events     *events.Service // of north alone
 	acquirers  map[string]*sim.Server
 	sims       map[string]*sim.Sim
 	shedder    *resilience.Shedder
@@ -137,9 +140,10 @@ func makeWorld(t *testing.T, sharing func(*world, *slog.Logger)) *world {
 	}
 	w.shedder = newShedder(t, places)
 	registry := prometheus.NewRegistry()
+	w.events = w.newEvents(log)
 	w.handler = api.New(api.Deps{
 		Auth: w.merchants, Charges: w.service, Records: w.service, Resolver: w.service, Acquirers: w.service,
-		Ledger: books{w}, Reconciliation: w.reconciler, Fingerprinter: fingerprinter, Ready: w.ready, Shedder: w.shedder,
+		Ledger: books{w}, Reconciliation: w.reconciler, Fingerprinter: fingerprinter, Ready: w.ready, Shedder: w.shedder, Events: w.events,
 		Metrics: registry, Gatherer: registry, Exposures: w.service, Log: log, Now: time.Now, Version: "test",
 		Limits: api.Limits{FileBytesMax: 1 << 20},
 	})
@@ -167,6 +171,21 @@ func (w *world) newService(log *slog.Logger) *payment.Service {
 		w.t.Fatal(err)
 	}
 	return service
+}
+
+// northSecret signs north's events.
+var northSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte("the secret that north signs with"))
+
+func (w *world) newEvents(log *slog.Logger) *events.Service {
+	w.t.Helper()
+	north, err := rest.New(acquirer.Config{Name: "north", URL: w.acquirers["north"].URL(), EventSecrets: []acquirer.Secret{acquirer.Secret(northSecret)}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return events.New(events.Config{
+		Pool: w.pool, Charges: w.service, Exceptions: w.reconciler, Now: time.Now, Log: log,
+		Sources: map[string]events.Source{"north": {EventSource: north.(acquirer.EventSource), Capabilities: north.Capabilities()}},
+	})
 }
 
 func (w *world) newRoute(name, secret string, settings map[string]string) payment.Route {

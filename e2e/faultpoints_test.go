@@ -11,25 +11,34 @@ import (
 	"strings"
 	"testing"
 
+	"paymentsd/events"
 	"paymentsd/payment"
 )
 
 // Whoever adds a fault point adds a crash.
 func TestEveryFaultPointHasACrash(t *testing.T) {
 	t.Parallel()
-	tested := map[string]bool{}
+	charges, told := map[string]bool{}, map[string]bool{}
 	for _, c := range crashes() {
 		step, _, _ := strings.Cut(c.fault, ":")
-		tested[step] = true
+		charges[step] = true
 	}
-	listed := map[string]bool{}
-	for _, point := range payment.FaultPoints() {
-		listed[point.Name] = true
+	for _, c := range eventCrashes() {
+		told[c.fault] = true
 	}
-	inCode := faultPointsOf(t, filepath.Join("..", "payment"))
-	if !maps.Equal(tested, inCode) || !maps.Equal(listed, inCode) {
-		t.Errorf("the crashes cover %v, payment.FaultPoints lists %v, the code has %v", slices.Sorted(maps.Keys(tested)),
-			slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(inCode)))
+	for pkg, want := range map[string]struct {
+		tested map[string]bool
+		points []payment.FaultPoint
+	}{"payment": {charges, payment.FaultPoints()}, "events": {told, events.FaultPoints()}} {
+		listed := map[string]bool{}
+		for _, point := range want.points {
+			listed[point.Name] = true
+		}
+		inCode := faultPointsOf(t, filepath.Join("..", pkg))
+		if !maps.Equal(want.tested, inCode) || !maps.Equal(listed, inCode) {
+			t.Errorf("the crashes cover %v, %s.FaultPoints lists %v, the code has %v", slices.Sorted(maps.Keys(want.tested)), pkg,
+				slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(inCode)))
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	UnknownKind            Class = "unknown_kind"
 	DuplicateLine          Class = "duplicate_line"
 	SameKeyOtherContent    Class = "same_key_other_content"
+	BadEvent               Class = "bad_event"
 )
 
 // ClassInfo is what is the same for every exception of a class.
@@ -67,6 +68,8 @@ func Classes() []ClassInfo {
 		{SameKeyOtherContent, High, "a line id came again with other content", "Ask the acquirer which of the two holds."},
 		{DuplicateLine, Warning, "the same line twice in one file", "Nothing was counted twice; tell the acquirer."},
 
+		{BadEvent, High, "an event of the acquirer cannot be read", "Look at the event as received (acquirer_events); ask the acquirer what it means."},
+
 		{CapturedAtBoth, Critical, "two acquirers captured one charge", "Refund one of the two captures at its acquirer."},
 		{DuplicateCapture, Critical, "one charge was captured more than once", "Refund the further capture at the acquirer."},
 		{CapturedThoughDeclined, Critical, "money moved although we answered declined", "Refund it, or agree with the merchant to keep it."},
@@ -74,7 +77,7 @@ func Classes() []ClassInfo {
 		{ContradictedLater, Critical, "later evidence contradicts the outcome", "Compare both pieces of evidence at the acquirer; correct by a refund or a claim."},
 		{WrongAcquirer, Critical, "an acquirer settled what it was never asked for, or its file was handed in as another's", "A file: hand it in for its own acquirer. A line: ask the acquirer what it captured, and on whose request."},
 		{ReferenceConflict, High, "our reference and the capture id name different captures", "Ask the acquirer which capture the line is about."},
-		{MissingWithUs, High, "the acquirer settled what we do not know", "Find out who asked for it: another system, a damaged reference, or lost data."},
+		{MissingWithUs, High, "the acquirer settled, or tells of, what we do not know", "Find out who asked for it: another system, a damaged reference, or lost data."},
 		{CurrencyMismatch, High, "the line is in another currency than the charge", "Ask the acquirer; the charge stays as it is."},
 		{AmountMismatch, High, "the lines do not add up to the charge", "Wait for the rest if it is partial; otherwise claim or refund the difference."},
 		{BeforeFirstAttempt, High, "the line is older than our first attempt", "Ask the acquirer what it captured then."},

@@ -29,7 +29,11 @@ type Options struct {
 	// Exchanges holds NAME.txtar for every scenario of Scenarios: a section "request" that the
 	// adapter must send, and a section "response" that it gets.
 	Exchanges fs.FS
-	Settings  map[string]string
+	// Events holds NAME.txtar for every scenario of EventScenarios, if the adapter is an
+	// acquirer.EventSource: a section "secret", a section "at" (RFC 3339) and a section "request",
+	// signed with that secret at that time.
+	Events   fs.FS
+	Settings map[string]string
 	// Absent names scenarios that this protocol cannot have, each with the reason.
 	Absent map[string]string
 }
@@ -53,6 +57,7 @@ func Run(t *testing.T, factory acquirer.Factory, opts Options) {
 			t.Run(f.name, func(t *testing.T) { t.Parallel(); f.run(t, s) })
 		}
 	})
+	t.Run("events", s.events)
 	t.Run("capabilities make sense", s.capabilities)
 }
 

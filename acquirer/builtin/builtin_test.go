@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,8 +19,8 @@ func TestConformance(t *testing.T) {
 	for name, factory := range builtin.Factories() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			exchanges := os.DirFS(filepath.Join("..", name, "testdata", "exchanges"))
-			acquirertest.Run(t, factory, acquirertest.Options{Exchanges: exchanges})
+			recorded := func(kind string) fs.FS { return os.DirFS(filepath.Join("..", name, "testdata", kind)) }
+			acquirertest.Run(t, factory, acquirertest.Options{Exchanges: recorded("exchanges"), Events: recorded("events")})
 		})
 	}
 }

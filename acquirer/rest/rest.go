@@ -3,6 +3,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"paymentsd/acquirer"
+	"paymentsd/internal/webhook"
 )
 
 const refBytesMax = 64
@@ -23,6 +26,8 @@ type client struct {
 	secret       acquirer.Secret
 	account      string
 	capabilities acquirer.Capabilities
+	secrets      webhook.Ring // of its events, the newest first
+	tolerance    time.Duration
 }
 
 // New is the adapter's factory. Its errors name the setting, and leave it to the caller to name the acquirer. Config.URL is the base to which /v1/captures is added,
@@ -44,7 +49,13 @@ func New(cfg acquirer.Config) (acquirer.Acquirer, error) {
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := eventSecrets(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("acquirer %s: events: %w", cfg.Name, err)
+	}
 	return &client{
+		secrets:      secrets,
+		tolerance:    cmp.Or(cfg.EventTolerance, acquirer.DefaultEventTolerance),
 		wire:         acquirer.NewWire(cfg.Timeout),
 		captures:     base.JoinPath("v1", "captures").String(),
 		secret:       cfg.Secret,

@@ -175,11 +175,14 @@ func (s *Sim) execute(o order, b Behaviour) outcome {
 		s.log.Error("a capture could not be written down", "error", err)
 		return outcome{refused: &problem{status: http.StatusInternalServerError, Code: "internal_error", Message: "the book cannot be written"}}
 	}
+	s.tell(added)
 	if b.money == captures2 {
 		again := record
 		again.Stored = false
-		if _, err := s.book.add(again); err != nil {
+		if second, err := s.book.add(again); err != nil {
 			s.log.Error("the second capture could not be written down", "error", err)
+		} else {
+			s.tell(second)
 		}
 	}
 	s.stats.booked(s.cfg.Now(), b.money)

@@ -46,6 +46,8 @@ type Config struct {
 
 	Format string // of settlement files for which none is asked, "canonical" if empty
 
+	Events Events // whom to tell of captures
+
 	Seed   uint64 // of the dice for faults by percentage
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -106,6 +108,9 @@ func (c Config) Validate() error {
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	if _, err := c.Events.validate(); err != nil {
+		errs = append(errs, err)
+	}
 	for name, value := range map[string]string{"Name": c.Name, "Account": c.Account} {
 		if !plainName(value) {
 			errs = append(errs, fmt.Errorf("simulator: %s %q: use 1 to 32 letters, digits, - and _", name, value))
@@ -137,6 +142,9 @@ type Sim struct {
 	log    *slog.Logger
 	closed chan struct{}
 	stop   func() // closes closed, once
+	events *http.Client
+
+	telling sync.WaitGroup // events under way; one is added under mu, before closed is
 
 	issuing sync.Mutex // one settlement file at a time; taken before mu
 
@@ -147,6 +155,7 @@ type Sim struct {
 	stats    counters
 	dice     *rand.Rand
 	port     *Server // nil under somebody else's server
+	eventKey []byte  // of cfg.Events, which is guarded as well
 }
 
 // New opens the book and starts an acquirer.
@@ -164,7 +173,10 @@ func New(cfg Config) (*Sim, error) {
 			"file", cfg.BookFile, "bytes", b.torn)
 	}
 	closed := make(chan struct{})
+	key, _ := cfg.Events.validate() // it was, with the rest
 	return &Sim{
+		eventKey: key,
+		events:   &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		cfg:      cfg,
 		log:      cfg.Logger,
 		closed:   closed,
@@ -176,12 +188,15 @@ func New(cfg Config) (*Sim, error) {
 	}, nil
 }
 
-// Close ends held connections and closes the book. It may be called twice.
+// Close ends held connections, gives up the events under way and closes the book. It may be called twice.
 func (s *Sim) Close() error {
 	s.stop()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.book.close()
+	err := s.book.close()
+	s.mu.Unlock()
+	s.telling.Wait()
+	s.events.CloseIdleConnections()
+	return err
 }
 
 // Handler is the acquirer's HTTP surface.

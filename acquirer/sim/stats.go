@@ -23,6 +23,9 @@ type Stats struct {
 	KeyReused            int            `json:"key_reused"`
 	Lookups              int            `json:"lookups"`
 	OverCapacity         int            `json:"over_capacity"`
+	EventsDelivered      int            `json:"events_delivered"`
+	EventsLost           int            `json:"events_lost"` // on purpose, or because nobody took them
+	EventsUnderWay       int            `json:"events_under_way"`
 	TornBytes            int            `json:"torn_bytes"` // cut off the book's end at the start
 	Faults               map[string]int `json:"faults"`     // hits by kind
 	PerSecond            []Second       `json:"per_second"` // the last hour, seconds without requests left out

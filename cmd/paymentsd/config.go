@@ -64,7 +64,17 @@ type acquirerConfig struct {
 	Retry    retryConfig       `yaml:"retry"`
 	Budget   budgetConfig      `yaml:"budget"`
 	Bulkhead bulkheadConfig    `yaml:"bulkhead"`
+	Events   eventsConfig      `yaml:"events"`
 }
+
+// eventsConfig is about what the acquirer sends us of its own accord; without secrets nothing is taken.
+type eventsConfig struct {
+	Secrets   []secretSource `yaml:"secrets"`   // each may have signed; the newest first
+	Tolerance time.Duration  `yaml:"tolerance"` // of its clock against ours
+}
+
+// eventToleranceMax bounds how long a signed event may be replayed by whoever saw it.
+const eventToleranceMax = time.Hour
 
 // secretSource says where a secret is; it never stands in the file itself.
 type secretSource struct {
@@ -165,6 +175,8 @@ func (c config) check() error {
 			"%s: timeout is %v: it must leave room inside charge.budget (%v)", at, a.Timeout, c.Charge.Budget)
 		want(c.Charge.StoreTime < a.Timeout || a.Timeout == 0,
 			"%s: timeout is %v: charge.store_time (%v) must be shorter", at, a.Timeout, c.Charge.StoreTime)
+		want(a.Events.Tolerance >= 0 && a.Events.Tolerance <= eventToleranceMax,
+			"%s: events.tolerance is %v: it must be at most %v", at, a.Events.Tolerance, eventToleranceMax)
 		_, known := builtin.Factories()[a.Adapter]
 		want(known, "%s: adapter is %q: it is not known", at, a.Adapter)
 		a.Breaker.check(at, want)

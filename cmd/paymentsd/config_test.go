@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 )
@@ -49,6 +51,8 @@ func TestReadConfig(t *testing.T) {
 			text: "server: {request_time_max: 5s}\ncharge: {budget: 6s, store_time: 9s, lease: 7s}\nacquirers:\n- {name: north, url: 'http://127.0.0.1:1', timeout: 8s}\n",
 			want: []string{"server.request_time_max is 5s", "charge.lease is 7s", "timeout is 8s: it must leave room inside charge.budget (6s)", "charge.store_time (9s) must be shorter"},
 		},
+		"events":                 {text: "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', events: {secrets: [{env: NEW}, {file: old}], tolerance: 1m}}\n"},
+		"events that never tire": {text: "acquirers:\n- {name: north, url: 'http://127.0.0.1:1', events: {tolerance: 24h}}\n", want: []string{"(north): events.tolerance is 24h0m0s"}},
 		"shedding off, the rest of it by default": {text: north + "shedding: {enabled: false}\n"},
 		"every setting of shedding at once": {
 			text: north + "shedding: {limit_min: 0, limit_max: -1, normal_percent: 101, low_percent: 200, slowdown_percent: 100}\n",
@@ -131,6 +135,28 @@ func TestSecretsDoNotStandInTheFile(t *testing.T) {
 		got, err := test.source.read(env)
 		if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) || got.Reveal() != test.want {
 			t.Errorf("%s: %q, %v", name, got.Reveal(), err)
+		}
+	}
+}
+
+func TestEventSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	environment := map[string]string{"NEW": secret, "OLD": secret, "BAD": "hunter2"}
+	getenv := func(name string) string { return environment[name] }
+	for name, c := range map[string]struct {
+		sources []secretSource
+		want    string
+	}{
+		"none":                   {nil, ""},
+		"two":                    {[]secretSource{{Env: "NEW"}, {Env: "OLD"}}, ""},
+		"one that is not there":  {[]secretSource{{Env: "NEW"}, {Env: "GONE"}}, "events.secrets[1]: secret: the environment has no GONE"},
+		"a place without a name": {[]secretSource{{}}, "events.secrets[0]: name env or file"},
+		"malformed":              {[]secretSource{{Env: "BAD"}}, "events: secret 1 is not whsec_"},
+	} {
+		_, err := newPlan(acquirerConfig{Name: "north", Adapter: "rest", URL: "http://127.0.0.1:1", Timeout: 8 * time.Second, Events: eventsConfig{Secrets: c.sources}}, getenv)
+		if (err == nil) != (c.want == "") || (err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2"))) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -45,6 +45,9 @@ func (c *devCommand) Run(ctx context.Context, p *process) (err error) {
 		gateway.close()
 		return err
 	}
+	if err := plant.tell(gateway.url()); err != nil {
+		return err
+	}
 	fmt.Fprint(p.stdout, plant.welcome(gateway.url()))
 	ctx, stop := plant.whole(ctx)
 	defer stop()
@@ -93,6 +96,7 @@ func (p *plant) config() config {
 		c.Acquirers = append(c.Acquirers, acquirerConfig{
 			Name: a.name, Adapter: "rest", URL: a.server.URL(), Timeout: devAttempt,
 			Settings: map[string]string{"trust_delay": devTrust.String()},
+			Events:   eventsConfig{Secrets: []secretSource{{File: a.secretFile}}},
 		})
 	}
 	return c
@@ -112,15 +116,33 @@ Charge a card (in another terminal):
     -d '{"amount": "49.99", "currency": "USD", "reference": "order-1", "payment_method": "tok_ok"}'
 
 Send it again: the same answer, and no second capture. Try tok_declined, tok_timeout_captured and the
-others of docs/simulator.md. The acquirers are at %s and %s.
+others of docs/simulator.md. A charge that becomes unknown (tok_timeout_captured) is closed by the acquirer's own
+event, %v after the capture. The acquirers are at %s and %s.
 
-`, url, p.dir, env, p.acquirers[0].server.URL(), p.acquirers[1].server.URL())
+`, url, p.dir, env, eventsDelay, p.acquirers[0].server.URL(), p.acquirers[1].server.URL())
 }
 
 const (
 	envFile = "dev.env"
 	keyFile = "fingerprint.key"
+	// eventsSecretSuffix follows an acquirer's name.
+	eventsSecretSuffix = ".events-secret"
 )
+
+// loadEventsSecret keeps the secret with which a simulated acquirer signs its events.
+func loadEventsSecret(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
+		return secret, os.WriteFile(path, []byte(secret+"\n"), 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the secret of an acquirer's events: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
 
 // loadFingerprintKey keeps one secret for the data of dir: with another, open keys would look as if they
 // were used with other requests.

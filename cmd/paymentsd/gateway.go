@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"paymentsd/api"
+	"paymentsd/events"
 	"paymentsd/idempotency"
 	"paymentsd/internal/postgres"
 	"paymentsd/jobs"
@@ -45,6 +46,7 @@ type gateway struct {
 	jobsPool *pgxpool.Pool
 	jobs     *jobs.Jobs
 	service  *payment.Service
+	events   *events.Service
 	handler  http.Handler
 	listener net.Listener
 	log      *slog.Logger
@@ -106,8 +108,9 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 	if err != nil {
 		return err
 	}
+	observer := newObserver(registry)
 	g.service, err = payment.New(payment.Config{
-		Pool: g.pool, Routes: routes, Replicas: g.shared, Render: api.Render, Log: g.log, Now: time.Now, Observer: newObserver(registry),
+		Pool: g.pool, Routes: routes, Replicas: g.shared, Render: api.Render, Log: g.log, Now: time.Now, Observer: observer,
 		Lease: g.Charge.Lease, Budget: g.Charge.Budget, StoreTime: g.Charge.StoreTime, Fault: faultPoints(c.getenv),
 		Inquiries: g.Jobs.Inquiries, News: func() { g.jobs.News() },
 	})
@@ -123,12 +126,14 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 		return err
 	}
 	merchants := merchant.NewStore(g.pool, time.Now)
+	reconciler := reconcile.New(reconcile.Config{
+		Pool: g.pool, Resolver: g.service.Resolver, Merchants: merchants, Now: time.Now, Log: g.log,
+	})
+	g.events = g.newEvents(c, routes, reconciler, observer)
 	g.handler = api.New(api.Deps{
 		Auth: merchants, Charges: g.service, Records: g.service, Resolver: g.service, Acquirers: g.service,
 		Exposures: g.service, Ledger: books{g.pool}, Fingerprinter: fingerprinter,
-		Reconciliation: reconcile.New(reconcile.Config{
-			Pool: g.pool, Resolver: g.service.Resolver, Merchants: merchants, Now: time.Now, Log: g.log,
-		}),
+		Reconciliation: reconciler, Events: g.events,
 		Shedder: shedder, Limits: api.Limits{RequestTimeMax: g.Server.RequestTimeMax},
 		Ready: g.ready, Metrics: registry, Gatherer: registry, Log: g.log, Now: time.Now, Version: version(debug.ReadBuildInfo),
 	})

@@ -39,6 +39,7 @@ func (g *gateway) startLoops(ctx context.Context) *loops {
 		l.done.Go(func() { g.repeat(ctx, name, every, do) })
 	}
 	run("sweep", g.Charge.Sweep, g.sweep)
+	run("handle events", eventsEvery, g.handleEvents)
 	run("maintain answers", maintainEvery, func(ctx context.Context) error {
 		_, _, err := idempotency.Maintain(ctx, g.pool, time.Now(), g.Retention)
 		return err

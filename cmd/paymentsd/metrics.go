@@ -19,6 +19,7 @@ type observer struct {
 	answers  *prometheus.HistogramVec
 	rejected *prometheus.CounterVec
 	errands  *prometheus.CounterVec
+	events   *prometheus.CounterVec
 }
 
 func newObserver(registry prometheus.Registerer) *observer {
@@ -36,8 +37,11 @@ func newObserver(registry prometheus.Registerer) *observer {
 		errands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "paymentsd_errands_total", Help: "Inquiries and queued charges that were attended to, by what came of it.",
 		}, []string{"kind", "result"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "paymentsd_acquirer_events_total", Help: "Events of acquirers, by what became of the request (received, replayed, refused) and of the event.",
+		}, []string{"acquirer", "result"}),
 	}
-	registry.MustRegister(o.charges, o.answers, o.rejected, o.errands)
+	registry.MustRegister(o.charges, o.answers, o.rejected, o.errands, o.events)
 	return o
 }
 
@@ -56,6 +60,9 @@ func (o *observer) Rejected(name string, reason resilience.Reason) {
 func (o *observer) ErrandEnded(kind payment.ErrandKind, result payment.ErrandResult) {
 	o.errands.WithLabelValues(string(kind), string(result)).Inc()
 }
+
+// Event counts what became of an acquirer's event.
+func (o *observer) Event(acquirer, result string) { o.events.WithLabelValues(acquirer, result).Inc() }
 
 // statements counts what is sent to Postgres. It is a pgx.QueryTracer.
 type statements struct{ sent prometheus.Counter }

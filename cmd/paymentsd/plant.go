@@ -34,9 +34,11 @@ type plant struct {
 }
 
 type simulated struct {
-	name   string
-	sim    *sim.Sim
-	server *sim.Server
+	name         string
+	sim          *sim.Sim
+	server       *sim.Server
+	eventsSecret string // signs its events
+	secretFile   string // where that is kept
 }
 
 type plantConfig struct {
@@ -101,7 +103,7 @@ func removeData(ctx context.Context, dir string) error {
 	if err := embeddedpg.Remove(ctx, dir); err != nil {
 		return err
 	}
-	for _, name := range []string{envFile, keyFile, "north.book", "south.book"} {
+	for _, name := range []string{envFile, keyFile, "north.book", "south.book", "north" + eventsSecretSuffix, "south" + eventsSecretSuffix} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("delete the data of earlier runs: %w", err)
 		}
@@ -117,11 +119,31 @@ func (p *plant) startAcquirer(name string) error {
 	if err != nil {
 		return err
 	}
+	file := filepath.Join(p.dir, name+eventsSecretSuffix)
+	secret, err := loadEventsSecret(file)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
 	server, err := sim.Serve(s, "127.0.0.1:0")
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	p.acquirers = append(p.acquirers, simulated{name: name, sim: s, server: server})
+	p.acquirers = append(p.acquirers, simulated{name: name, sim: s, server: server, eventsSecret: secret, secretFile: file})
+	return nil
+}
+
+// eventsDelay leaves time to look at a charge while it is unknown.
+const eventsDelay = 9 * time.Second
+
+// tell has both acquirers send events to a gateway.
+func (p *plant) tell(url string) error {
+	for _, a := range p.acquirers {
+		if err := a.sim.SetEvents(sim.Events{
+			URL: url + "/v1/acquirers/" + a.name + "/events", Secret: a.eventsSecret, Delay: eventsDelay,
+		}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -178,6 +200,8 @@ func (p *plant) writeEnv(url string) error {
 		{"DATABASE_URL", p.databaseURL()},
 		{"ACQUIRER_NORTH_URL", p.acquirers[0].server.URL()},
 		{"ACQUIRER_SOUTH_URL", p.acquirers[1].server.URL()},
+		{"ACQUIRER_NORTH_EVENTS_SECRET", p.acquirers[0].eventsSecret},
+		{"ACQUIRER_SOUTH_EVENTS_SECRET", p.acquirers[1].eventsSecret},
 	} {
 		fmt.Fprintf(&text, "%s=%s\n", line[0], line[1])
 	}

@@ -40,19 +40,28 @@ func planRoutes(c config, getenv func(string) string) ([]plan, error) {
 
 func newPlan(a acquirerConfig, getenv func(string) string) (plan, error) {
 	secret, secretErr := a.Secret.read(getenv)
-	adapter, adapterErr := newAdapter(a, secret)
+	eventSecrets, eventsErr := a.Events.read(getenv)
+	adapter, adapterErr := newAdapter(a, secret, eventSecrets)
 	settings := a.policies()
-	return plan{a.Name, adapter, settings}, errors.Join(secretErr, adapterErr, settings.Validate())
+	return plan{a.Name, adapter, settings}, errors.Join(secretErr, eventsErr, adapterErr, settings.Validate())
 }
 
-func newAdapter(a acquirerConfig, secret acquirer.Secret) (acquirer.Acquirer, error) {
+func newAdapter(a acquirerConfig, secret acquirer.Secret, eventSecrets []acquirer.Secret) (acquirer.Acquirer, error) {
 	factory, ok := builtin.Factories()[a.Adapter]
 	if !ok {
 		return nil, fmt.Errorf("adapter %q is not known", a.Adapter)
 	}
-	return factory(acquirer.Config{
+	adapter, err := factory(acquirer.Config{
 		Name: a.Name, URL: a.URL, Secret: secret, Account: a.Account, Timeout: a.Timeout, Settings: a.Settings,
+		EventSecrets: eventSecrets, EventTolerance: a.Events.Tolerance,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if _, sends := adapter.(acquirer.EventSource); !sends && len(eventSecrets) > 0 {
+		return nil, fmt.Errorf("events.secrets: adapter %q takes no events", a.Adapter)
+	}
+	return adapter, nil
 }
 
 // join makes this process one of the replicas that share breakers and budgets.

@@ -24,6 +24,7 @@ func OurSchema() Schema {
 			"recon_exceptions":      "reconcile",
 			"recon_notes":           "reconcile",
 			"audit_log":             "payment",
+			"acquirer_events":       "events",
 			"breakers":              "resilience/shared",
 			"breaker_events":        "resilience/shared",
 			"outcome_windows":       "resilience/shared",
