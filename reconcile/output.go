@@ -271,7 +271,7 @@ func (r Report) json() reportJSON {
 			Counted: f.File.Counted, Repeated: f.File.Repeated, Bad: f.File.Bad, Added: f.File.Added, Removed: f.File.Removed,
 			Changed: f.File.Changed, Remark: f.remark(),
 		}
-		if f.File.Sequence > 0 {
+		if !f.File.From.IsZero() {
 			file.From, file.To = f.File.From.Format(time.RFC3339), f.File.To.Format(time.RFC3339)
 		}
 		j.Files = append(j.Files, file)

@@ -173,6 +173,11 @@ func issue(t *testing.T, server *httptest.Server) string {
 // unknown is a charge of 49.99 USD whose request at north timed out.
 func unknown(t *testing.T, db *pgtest.DB, m merchant.ID, key string) payment.Charge {
 	t.Helper()
+	return unknownAt(t, db, m, "north", key)
+}
+
+func unknownAt(t *testing.T, db *pgtest.DB, m merchant.ID, acquirer, key string) payment.Charge {
+	t.Helper()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	id, ref := payment.NewChargeID(m, now), payment.AcqRef(m, key, 0)
 	for _, q := range []struct {
@@ -180,7 +185,7 @@ func unknown(t *testing.T, db *pgtest.DB, m merchant.ID, key string) payment.Cha
 		args []any
 	}{
 		{`select charge_begin_v1($1, $2, '1 minute', array[$3], array[$4::bytea], array[$5], array[0], array[$6], array[49.99], array['USD'],
-			array[null]::text[], array[false], array['tok_ok'], array[null]::text[], array['north'])`, []any{m, now, key, make([]byte, 33), id, ref}},
+			array[null]::text[], array[false], array['tok_ok'], array[null]::text[], array[$7])`, []any{m, now, key, make([]byte, 33), id, ref, acquirer}},
 		{`select charge_finish_v1($1, $2, array[$3], array[$4], array[1::bigint], array[1], array['unclear'], array[1], array[null]::int[],
 			array[null]::text[], array[null]::text[], array[null]::text[], array['unknown'], array[null]::text[], array[null]::text[],
 			array[null]::int[], array[null]::text[], array[null]::text[], array[null]::bytea[], array[null]::text[], array[null]::text[], array[null]::text[])`,
