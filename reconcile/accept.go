@@ -209,13 +209,14 @@ func (r *Reconciler) compare(ctx context.Context, tx pgx.Tx, f *File, args pgx.N
 }
 
 const countIssues = `
-select count(*), count(*) filter (where f.period_from = @from and f.period_to = @to) from settlement_files f
+select count(*), count(*) filter (where (f.period_from, f.period_to) is not distinct from (@from::timestamptz, @to::timestamptz))
+  from settlement_files f
  where f.acquirer = @acquirer and f.account = @account and f.family = @family and f.status = 'accepted'`
 
 // settleIssues lets the file take the place of earlier issues of its report, if it says anything new.
 func (r *Reconciler) settleIssues(ctx context.Context, tx pgx.Tx, f *File, fresh int64, args pgx.NamedArgs) error {
 	var issues, samePeriod int64
-	args["from"], args["to"] = f.From, f.To
+	args["from"], args["to"] = timeOrNull(f.From), timeOrNull(f.To)
 	if err := tx.QueryRow(ctx, countIssues, args).Scan(&issues, &samePeriod); err != nil {
 		return fmt.Errorf("find earlier issues: %w", err)
 	}
