@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"paymentsd/ledger"
 	"paymentsd/payment"
 	"paymentsd/settlement"
+	"paymentsd/settlement/feedtest"
 )
 
 // week are north's whole files of the eleven days from Monday to the cut-off; lines go into the first.
@@ -69,6 +71,18 @@ func TestAbsence(t *testing.T) {
 				f[3] = feed("cut.csv", bytesOf(t, header("north", 4))[:150])
 				return f
 			}, late, payment.Unknown, "only until 2026-11-05"},
+		{"denied, but there is an account whose files do not say which time they cover", nil,
+			func(t *testing.T, s *shop, c payment.Charge) []Feed {
+				quiet, err := feedtest.Write("stripe", settlement.Header{}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := s.ImportFile(t.Context(), "north", "stripe", "quiet.csv", bytes.NewReader(quiet.Bytes()))
+				if err != nil || got.File.Status != Accepted || got.File.Sequence != 0 || !got.File.From.IsZero() {
+					t.Fatalf("%+v, %v", got, err)
+				}
+				return week(t, "north", toCutoff, denied(t, "1", c))
+			}, late, payment.Unknown, "no file of north, account -, says that it covers the time from 2026-11-02"},
 		{"denied, but another acquirer was tried whose files are not here", []string{"south", "north"},
 			func(t *testing.T, _ *shop, c payment.Charge) []Feed {
 				return week(t, "north", toCutoff, denied(t, "1", c))
