@@ -175,7 +175,10 @@ func (r *Reconciler) stage(ctx context.Context, f *File, layout settlement.Forma
 			return refused(err)
 		}
 		f.Account, f.Sequence, f.Replaces = header.Account, int64(header.Sequence), int64(header.Replaces)
-		f.From, f.To, f.Ignored = header.From, header.To, append([]string{}, header.IgnoredColumns...)
+		f.From, f.To, f.Ignored = header.From, header.To, []string{}
+		for _, name := range header.IgnoredColumns {
+			f.Ignored = append(f.Ignored, short(name, 255))
+		}
 		f.StartsAnywhere = header.StartsAnywhere
 		if f.Account == "" {
 			f.Account = noAccount

@@ -113,7 +113,8 @@ func (l *lineRows) values(line settlement.Line, bad *settlement.LineError) ([]an
 		c := s.Net.Currency()
 		settledIn, settledFee, settledNet = &c, numeric(s.Fee), numeric(s.Net)
 		if s.Rate != "" {
-			rate = &s.Rate
+			text := short(s.Rate, 40)
+			rate = &text
 		}
 	}
 	return []any{

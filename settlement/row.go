@@ -102,15 +102,24 @@ func (r *row) date(column, text, layout string, loc *time.Location) time.Time {
 
 // paid makes the amounts of a line that is paid in the currency in which it was charged.
 func (r *row) paid(line *Line, gross, fee, net money.Amount) {
-	if !r.unread {
+	if r.bounded(gross, fee, net); !r.unread {
 		line.Gross, line.Fee, line.Net = gross, fee, net
+	}
+}
+
+// bounded refuses sums of amounts that are larger than any one of them may be.
+func (r *row) bounded(amounts ...money.Amount) {
+	for _, a := range amounts {
+		if _, err := money.New(a.Decimal(), a.Currency()); err != nil {
+			r.unreadable("", err)
+		}
 	}
 }
 
 // paidAs makes the amounts of a line that is paid in another currency than it was charged in. With
 // a rate, the amount charged times the rate must be what was paid for it.
 func (r *row) paidAs(line *Line, charged money.Amount, fee, net money.Amount, rate, rateColumn string) {
-	if r.unread {
+	if r.bounded(charged, fee, net); r.unread {
 		return
 	}
 	line.Gross, line.Fee, line.Net = charged, money.Zero(charged.Currency()), charged
