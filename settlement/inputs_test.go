@@ -116,6 +116,8 @@ func TestNumberedInputs(t *testing.T) {
 		{name: "a payment in another currency without a rate", format: "adyen", text: with(t, batch, "3158,0.006,", "3158,,"), bad: BadAmount, says: "line 4, Exchange Rate"},
 		{name: "the second part of a report in parts", format: "paypal", text: with(t, stl, "\"FH\",01", "\"FH\",02"), class: WrongLayout, says: "line 2, FH"},
 		{name: "a second account in a report", format: "paypal", text: with(t, stl, "\"RC\",13", "\"SH\",\"2026/01/06 00:00:00 -0800\",\"2026/01/06 23:59:59 -0800\",\"OTHER\",\"\""), class: WrongLayout, says: "SH after RF"},
+		// Regression: a reader that fell over.
+		{name: "a CH record without names", format: "paypal", text: "SH,2026/01/06 00:00:00 -0800,2026/01/06 23:59:59 -0800,A\nCH\n", class: WrongLayout, says: "there are no column names"},
 		{name: "something after the end", format: "paypal", text: stl + "\"FF\",13\n", class: WrongLayout, says: "data_after_trailer"},
 		{name: "a fee in another currency than its gross", format: "paypal", text: with(t, stl, `225,"AUD"`, `225,"USD"`), class: BadAmount, says: "line 5, Fee Currency"},
 		{name: "a fee on one line and the other way", format: "stripe", text: with(t, payout, "24.05,charge", "24.06,charge"), bad: IdentityBroken, says: "line 2, net"},

@@ -47,7 +47,13 @@ func (t *table) record() (raw string, line int, err error) {
 		}
 	}
 	line = t.number
-	for strings.Count(raw, `"`)%2 != 0 {
+	quotes := strings.Count(raw, `"`)
+	if quotes%2 == 0 {
+		return raw, line, nil
+	}
+	var whole strings.Builder
+	whole.WriteString(raw)
+	for quotes%2 != 0 {
 		more, err := t.next()
 		if errors.Is(err, io.EOF) {
 			return "", 0, t.truncated(fmt.Sprintf("the end of the file within the quotes that begin in line %d", line))
@@ -55,11 +61,13 @@ func (t *table) record() (raw string, line int, err error) {
 		if err != nil {
 			return "", 0, err
 		}
-		if raw += "\n" + more; len(raw) > maxRowBytes {
+		if whole.Len()+len(more) >= maxRowBytes {
 			return "", 0, &ParseError{Line: line, Class: WrongLayout, Reason: "a quoted field does not end"}
 		}
+		whole.WriteString("\n" + more)
+		quotes += strings.Count(more, `"`)
 	}
-	return raw, line, nil
+	return whole.String(), line, nil
 }
 
 // head reads the row of column names.
@@ -90,6 +98,9 @@ func (t *table) nothing(want string) *ControlError {
 // columns finds the columns by name, in any order. One that is used may not be missing or there twice.
 func (t *table) columns(fields, required, optional []string) error {
 	t.at, t.width = make(map[string]int, len(required)+len(optional)), len(fields)
+	if len(fields) == 0 {
+		return t.wrongLayout("", "there are no column names")
+	}
 	t.short = fields[len(fields)-1] == ""
 	for i, name := range fields {
 		if !slices.Contains(required, name) && !slices.Contains(optional, name) {
