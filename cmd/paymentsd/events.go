@@ -58,3 +58,14 @@ func (g *gateway) handleEvents(ctx context.Context) error {
 		}
 	}
 }
+
+// expireEvents deletes events that said nothing new, longer ago than answers are kept.
+func (g *gateway) expireEvents(ctx context.Context) error {
+	before := time.Now().Add(-g.Retention)
+	for {
+		more, err := g.events.Expire(ctx, before)
+		if err != nil || !more {
+			return err
+		}
+	}
+}

@@ -53,6 +53,7 @@ func (g *gateway) startLoops(ctx context.Context) *loops {
 		_, err := g.service.PlanForgotten(ctx)
 		return err
 	})
+	run("expire events", maintainEvery, g.expireEvents)
 	run("purge the outbox", maintainEvery, g.purgeOutbox)
 	run("complete the audit log", auditEvery, func(ctx context.Context) error {
 		return g.service.CompleteAudit(ctx, time.Now().Add(-auditLookback))
