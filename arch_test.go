@@ -44,7 +44,7 @@ func rooms() map[string]room {
 		"acquirer/acquirertest": {why: "the conformance suite; runs on the contract alone", imports: []string{"acquirer", "money"}},
 		"acquirer/sim":          {why: "an acquirer of our own, which shares no code with the adapters that call it", imports: []string{"money", "settlement", "settlement/feedtest"}, clock: "the default of its Now, and waiting for a port"},
 
-		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres"}},
+		"payment":   {why: "a charge from request to a certain outcome; never knows HTTP, its answers are rendered by a function it is handed", imports: []string{"money", "merchant", "acquirer", "idempotency", "ledger", "resilience", "resilience/advice", "internal/postgres", "internal/groupcommit"}},
 		"jobs":      {why: "what is done beside charges: relay, wake-ups, workers; the rows that are the truth stay payment's", imports: []string{"merchant", "payment"}},
 		"reconcile": {why: "compares what we believe with what they paid, and resolves through payment", imports: []string{"money", "merchant", "settlement", "ledger", "payment", "internal/postgres"}},
 		"events":    {why: "what acquirers tell us: kept as received, then evidence for payment or an exception of reconcile", imports: []string{"money", "merchant", "acquirer", "payment", "reconcile", "resilience"}},
@@ -53,6 +53,7 @@ func rooms() map[string]room {
 		"migrations":             {why: "the schema and nothing else"},
 		"internal/postgres":      {why: "pool, transaction, what an error means; knows no table"},
 		"internal/webhook":       {why: "Standard Webhooks, for what acquirers send us and what we send merchants"},
+		"internal/groupcommit":   {why: "many callers share one write; knows neither database nor charge", clock: "bounds a write, and notices a slow one", pure: true},
 		"internal/embeddedpg":    {why: "a private Postgres", clock: "waits for processes of the operating system"},
 		"internal/sqllint":       {why: "the rules of the schema, for the tests", imports: []string{"internal/postgres"}},
 		"internal/pgtest":        {why: "a migrated database per test", imports: []string{"migrations", "internal/postgres", "internal/sqllint"}},

@@ -33,6 +33,23 @@ func crashes() []crash {
 	unknown, ok := http.StatusAccepted, http.StatusCreated
 	lost := "unknown" // nothing was captured and nothing says so: it waits for a person
 	return []crash{
+		// Each group holds one request: the first is its T1, the second its T2. Nothing of T1 is left: the retry is
+		// the first request.
+		{name: "before a group of T1 is sent", fault: "group_formed", pay: with("tok_ok"), retried: ok, ends: "captured", at: "north"},
+		{name: "a group of T1 is sent with its COMMIT: Postgres carries it out", fault: "group_sent", pay: with("tok_ok"), retried: unknown, ends: lost},
+		{name: "after a group of T1, before its requests know", fault: "group_written", pay: with("tok_ok"), retried: unknown, ends: lost},
+		{
+			name: "before a group of T2 is sent", fault: "group_formed:2", pay: with("tok_ok"),
+			retried: unknown, ends: "captured", at: "north",
+		},
+		{
+			name: "a group of T2 is sent with its COMMIT: Postgres carries it out", fault: "group_sent:2", pay: with("tok_ok"),
+			retried: ok, ends: "captured", at: "north",
+		},
+		{
+			name: "after a group of T2, before its requests know", fault: "group_written:2", pay: with("tok_ok"),
+			retried: ok, ends: "captured", at: "north",
+		},
 		{name: "after T1", fault: "claimed", pay: with("tok_ok"), retried: unknown, ends: lost},
 		{name: "before the first byte", fault: "before_call", pay: with("tok_ok"), retried: unknown, ends: lost},
 		{

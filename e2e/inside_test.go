@@ -36,7 +36,7 @@ const (
 
 func insides() []inside {
 	unknown, ok := http.StatusAccepted, http.StatusCreated
-	const t1, t2, failover = "%charge_begin_v1%", "%charge_finish_v1%", "%charge_failover_v1%"
+	const t1, t2, failover = "%charge_begin_v%", "%charge_finish_v%", "%charge_failover_v1%"
 	captured := func(name string, retried int, token string) crash {
 		return crash{name: name, pay: with(token), retried: retried, ends: "captured", at: "north"}
 	}

@@ -227,15 +227,15 @@ func sameKeyLostRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // committed below
-	if claimed, err := begin(t.Context(), tx, winner, idempotency.Fingerprint{8}, time.Minute); err != nil || claimed.outcome != beginClaimed {
-		t.Fatalf("%+v, %v", claimed, err)
+	if claimed := s.beginIn(tx, winner, idempotency.Fingerprint{8}); claimed.outcome != beginClaimed {
+		t.Fatalf("%+v", claimed)
 	}
 	lost := make(chan error, 1)
 	go func() {
 		_, err := s.Charge(t.Context(), s.request("k"))
 		lost <- err
 	}()
-	s.awaitWaiter("charge_begin_v1")
+	s.awaitWaiter("charge_begin_v")
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"paymentsd/acquirer"
 	"paymentsd/idempotency"
+	"paymentsd/internal/groupcommit"
 	"paymentsd/internal/postgres"
 	"paymentsd/resilience"
 )
@@ -147,11 +148,17 @@ func (s *Service) claim(ctx context.Context, req Request, charge *Charge) (claim
 
 // begin runs T1, and once more if that may help: after a commit in doubt it then finds its own row.
 func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
+	within := resilience.Remaining(ctx) - callMin // later there is no time left for the call
 	ctx, cancel := context.WithTimeout(ctx, s.storeMax)
 	defer cancel()
-	claimed, err := s.beginInTime(ctx, charge, fingerprint)
+	item := beginning{charge: charge, fingerprint: fingerprint}
+	claimed, err := s.queues.begin.Do(ctx, within, item)
+	if errors.Is(err, groupcommit.ErrNotWritten) {
+		return claim{}, notWritten(err)
+	}
 	if mayRunAgain(ctx, err) {
-		claimed, err = s.beginInTime(ctx, charge, fingerprint)
+		// Refused or not, this time: the first run may have been written, so it stays in doubt.
+		claimed, err = s.queues.begin.Do(ctx, within, item)
 	}
 	if postgres.Rejected(err) {
 		return claim{}, fmt.Errorf("the store refuses the charge: %w", err)
@@ -160,25 +167,6 @@ func (s *Service) begin(ctx context.Context, charge Charge, fingerprint idempote
 		return claim{}, &UnavailableError{Cause: err}
 	}
 	return claimed, nil
-}
-
-// beginInTime waits for a connection no longer than the caller will: a charge whose time is up by the time that
-// it has one is dropped, and no row is written for nobody. T1 itself is never cut off by that.
-func (s *Service) beginInTime(ctx context.Context, charge Charge, fingerprint idempotency.Fingerprint) (claim, error) {
-	waiting, cancel := context.WithTimeout(ctx, resilience.Remaining(ctx)-callMin)
-	defer cancel()
-	conn, err := s.pool.Acquire(waiting)
-	if err == nil {
-		defer conn.Release()
-	}
-	if resilience.Remaining(ctx) <= callMin && ctx.Err() == nil {
-		// Not "not executed": whether the key is in use has not been looked up.
-		return claim{}, &resilience.Rejection{Reason: resilience.DeadlineTooShort, Detail: "the caller's time was up before the store was free"}
-	}
-	if err != nil {
-		return claim{}, err
-	}
-	return begin(ctx, conn, charge, fingerprint, s.lease)
 }
 
 // askInOrder asks the merchant's acquirers in order, the next one only while every attempt so far proves
@@ -302,7 +290,7 @@ func concluded(charge Charge, last ending) Charge {
 // as already done.
 func (s *Service) finish(ctx context.Context, charge Charge, fence int64, last ending, frozen idempotency.Response) (string, error) {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		outcome, err := finish(ctx, s.pool, charge, fence, last, frozen, charge.UpdatedAt)
+		outcome, err := s.queues.finish.Do(ctx, groupcommit.AnyTime, conclusion{charge: charge, fence: fence, last: last, frozen: frozen})
 		if err == nil || postgres.Rejected(err) {
 			return outcome, err
 		}

@@ -5,6 +5,9 @@ type Fault func(step string)
 
 // The steps after which a process can be killed on purpose.
 const (
+	faultGroupFormed   = "group_formed"
+	faultGroupSent     = "group_sent"
+	faultGroupWritten  = "group_written"
 	faultClaimed       = "claimed"
 	faultBeforeCall    = "before_call"
 	faultAfterCall     = "after_call"
@@ -23,6 +26,9 @@ type FaultPoint struct{ Name, When string }
 // FaultPoints lists every step, in the order of the path.
 func FaultPoints() []FaultPoint {
 	return []FaultPoint{
+		{faultGroupFormed, "a group of T1 or T2 is formed; nothing of it was sent to the database"},
+		{faultGroupSent, "a group with its COMMIT is sent; the database may have committed it or not"},
+		{faultGroupWritten, "a group is committed; none of its requests knows yet"},
 		{faultClaimed, "T1 is committed: key, charge and first attempt; nothing was sent"},
 		{faultBeforeCall, "breaker and bulkhead admitted a call; nothing of it was sent"},
 		{faultAfterCall, "an acquirer's answer is in hand, and written nowhere"},

@@ -1,20 +1,21 @@
 package payment
 
 import (
+	"cmp"
 	"context"
-
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"paymentsd/acquirer"
 	"paymentsd/idempotency"
+	"paymentsd/internal/groupcommit"
 	"paymentsd/internal/pgtest"
 	"paymentsd/internal/postgres"
-	"paymentsd/ledger"
 )
 
 // T1 and T2 take groups of rows, so that many requests can share a statement and a commit.
@@ -50,50 +51,80 @@ func (s *shop) chargesOf(rows []row) (charges []Charge) {
 	return charges
 }
 
+// writeOnce writes a group past the queue: at once, and without halving it.
+func writeOnce[T, A any](ctx context.Context, q *groupcommit.Queue[T, A], group []T) ([]A, error) {
+	w, err := q.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return w.Write(ctx, group)
+}
+
 // beginGroup runs T1 for a group.
 func (s *shop) beginGroup(ctx context.Context, rows []row) (charges []Charge, answers []answered, err error) {
 	charges = s.chargesOf(rows)
-	columns := struct {
-		keys, ids, refs, amounts, currencies, methods, acquirers []string
-		prints                                                   [][]byte
-		generations                                              []int
-		references, descriptions                                 []*string
-		concurrent                                               []bool
-	}{}
+	group := make([]beginning, len(rows))
+	for i, c := range charges {
+		group[i] = beginning{charge: c, fingerprint: idempotency.Fingerprint{rows[i].fingerprint}}
+	}
+	claims, err := writeOnce(ctx, s.queues.begin, group)
+	return charges, answersOf(charges, claims), err
+}
+
+// beginInTurn runs T1 for each row alone, in the order in which a group takes them.
+func (s *shop) beginInTurn(rows []row) []answered {
+	s.t.Helper()
+	charges, claims := s.chargesOf(rows), make([]claim, len(rows))
+	order := make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rows[a].key, rows[b].key) })
+	for _, i := range order {
+		alone, err := writeOnce(s.t.Context(), s.queues.begin, []beginning{{charge: charges[i], fingerprint: idempotency.Fingerprint{rows[i].fingerprint}}})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		claims[i] = alone[0]
+	}
+	return answersOf(charges, claims)
+}
+
+func answersOf(charges []Charge, claims []claim) (answers []answered) {
 	index := map[string]int{}
 	for i, c := range charges {
 		index[c.ID] = i
-		print := idempotency.Fingerprint{rows[i].fingerprint}
-		columns.keys, columns.ids, columns.refs = append(columns.keys, c.IdempotencyKey), append(columns.ids, c.ID), append(columns.refs, c.AcqRef)
-		columns.prints, columns.generations = append(columns.prints, print[:]), append(columns.generations, c.Generation)
-		columns.amounts, columns.currencies = append(columns.amounts, c.Amount.Decimal().String()), append(columns.currencies, string(c.Amount.Currency()))
-		columns.references, columns.concurrent = append(columns.references, optional(c.Reference)), append(columns.concurrent, c.AllowConcurrent)
-		columns.methods, columns.descriptions = append(columns.methods, c.PaymentMethod), append(columns.descriptions, nil)
-		columns.acquirers = append(columns.acquirers, c.Acquirer)
 	}
-	result, err := s.db.Pool.Query(ctx, `
-		select b.o_ord, b.o_outcome, coalesce(b.o_charge, ''), coalesce(b.o_fence, 0)
-		  from charge_begin_v1($1, $2, $3, $4, $5, $6, $7, $8, $9::text[]::numeric[], $10, $11, $12, $13, $14, $15) b`,
-		s.merchant.ID, s.moment(), time.Minute, columns.keys, columns.prints, columns.ids, columns.generations, columns.refs,
-		columns.amounts, columns.currencies, columns.references, columns.concurrent, columns.methods, columns.descriptions, columns.acquirers)
-	if err != nil {
-		return nil, nil, err
-	}
-	answers = make([]answered, len(rows))
-	for result.Next() {
-		var ord int
-		var outcome, charge string
-		var fence int64
-		if err := result.Scan(&ord, &outcome, &charge, &fence); err != nil {
-			return nil, nil, err
-		}
-		of, inGroup := index[charge]
+	for _, c := range claims {
+		of, inGroup := index[c.chargeID]
 		if !inGroup {
 			of = -1
 		}
-		answers[ord-1] = answered{outcome, of, fence}
+		answers = append(answers, answered{c.outcome, of, c.fence})
 	}
-	return charges, answers, result.Err()
+	return answers
+}
+
+// beginIn runs T1 inside a transaction of the test's.
+func (s *shop) beginIn(tx pgx.Tx, c Charge, fingerprint idempotency.Fingerprint) (claimed claim) {
+	s.t.Helper()
+	var columns beginColumns
+	columns.add(beginning{charge: c, fingerprint: fingerprint})
+	statement := columns.statement(c.Merchant, time.Minute, func(rows pgx.Rows) (err error) {
+		rows.Next()
+		_, claimed, err = scanClaim(rows)
+		return err
+	})
+	rows, err := tx.Query(s.t.Context(), statement.SQL, statement.Args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	if err := statement.Read(rows); err != nil {
+		s.t.Fatal(err)
+	}
+	return claimed
 }
 
 func TestGroupsOfClaims(t *testing.T) {
@@ -137,13 +168,18 @@ func TestGroupsOfClaims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, answers); diff != "" {
+			if diff := gocmp.Diff(tc.want, answers); diff != "" {
 				t.Error(diff)
 			}
 			s.wantRows(tc.open, tc.open, tc.open, 0, 0)
 			if n := s.count(`select count(*) from charges where merchant_id = $1 and status = 'pending'`, s.merchant.ID); n != tc.open {
 				t.Errorf("%d pending", n)
 			}
+			inTurn := b.northShop(t)
+			if diff := gocmp.Diff(tc.want, inTurn.beginInTurn(tc.rows)); diff != "" {
+				t.Errorf("one by one: %s", diff)
+			}
+			inTurn.wantRows(tc.open, tc.open, tc.open, 0, 0)
 		})
 	}
 	t.Run("one bad row writes nothing of the group", func(t *testing.T) {
@@ -168,10 +204,7 @@ func TestGroupsOfClaims(t *testing.T) {
 			for _, group := range groups {
 				all.Go(func() {
 					_, _, err := s.beginGroup(t.Context(), group)
-					if postgres.IsDeadlock(err) { // it has written nothing: its caller runs it again
-						_, _, err = s.beginGroup(t.Context(), group)
-					}
-					if err != nil && !postgres.IsDeadlock(err) {
+					if err != nil {
 						t.Errorf("%v", err)
 					}
 				})
@@ -199,40 +232,13 @@ type end struct {
 
 // finishGroup runs T2 for a group of charges that were claimed.
 func (s *shop) finishGroup(charges []Charge, ends []end) (outcomes []string, err error) {
-	n := len(ends)
-	keys, ids, fences, attempts := make([]string, n), make([]string, n), make([]int64, n), make([]int, n)
-	states, calls, statuses := make([]string, n), make([]int, n), make([]string, n)
-	captures, declines := make([]*string, n), make([]*string, n)
-	codes, types, locations, bodies := make([]int, n), make([]string, n), make([]string, n), make([][]byte, n)
-	kinds, debits, credits := make([]string, n), make([]string, n), make([]string, n)
+	group := make([]conclusion, len(ends))
 	for i, e := range ends {
 		c := charges[e.charge]
-		keys[i], ids[i], fences[i], attempts[i] = c.IdempotencyKey, c.ID, e.fence, 1
-		states[i], calls[i], statuses[i] = string(acquirer.Unclear), 1, string(e.status)
-		captures[i], declines[i] = optional("c-"+c.ID), optional("no")
-		codes[i], types[i], locations[i], bodies[i] = 201, "text/plain", "/", []byte(c.ID)
-		transfer := ledger.Capture(c.ID, "north", c.Amount)
-		kinds[i], debits[i], credits[i] = transfer.Kind, string(transfer.Debit), string(transfer.Credit)
+		c.Status, c.CaptureID, c.DeclineCode, c.UpdatedAt, c.Acquirer = e.status, "c-"+c.ID, "no", s.moment(), "north"
+		group[i] = conclusion{charge: c, fence: e.fence, last: ending{n: 1, class: acquirer.Unclear, calls: 1}, frozen: frozenAs(c)}
 	}
-	rows, err := s.db.Pool.Query(s.t.Context(), `
-		select f.o_ord, f.o_outcome
-		  from charge_finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) f`,
-		s.merchant.ID, s.moment(), keys, ids, fences, attempts, states, calls, make([]*int, n), make([]*string, n), make([]*string, n),
-		make([]*string, n), statuses, captures, declines, codes, types, locations, bodies, kinds, debits, credits)
-	if err != nil {
-		return nil, err
-	}
-	outcomes = make([]string, n)
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		var ord int
-		var outcome string
-		err := row.Scan(&ord, &outcome)
-		if err == nil {
-			outcomes[ord-1] = outcome
-		}
-		return struct{}{}, err
-	})
-	return outcomes, err
+	return writeOnce(s.t.Context(), s.queues.finish, group)
 }
 
 func TestGroupsOfEndings(t *testing.T) {
@@ -268,7 +274,7 @@ func TestGroupsOfEndings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, outcomes); diff != "" {
+			if diff := gocmp.Diff(tc.want, outcomes); diff != "" {
 				t.Error(diff)
 			}
 			s.wantRows(tc.keys, 4, 4, tc.transfers, tc.events)

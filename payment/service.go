@@ -27,6 +27,8 @@ type Observer interface {
 	AcquirerAnswered(acquirer string, class acquirer.Class, took time.Duration)
 	Rejected(acquirer string, reason resilience.Reason)
 	ErrandEnded(kind ErrandKind, result ErrandResult)
+	// GroupWritten: so many rows of T1 ("begin") or T2 ("finish") shared a commit, which took so long.
+	GroupWritten(step string, rows int, took time.Duration)
 }
 
 // ErrandResult is what came of one go at an errand.
@@ -60,6 +62,8 @@ type Config struct {
 	Inquiries []time.Duration
 	// News, if set, is called when there is something in the outbox or among the errands. It must not block.
 	News func()
+	// Groups says how writes share commits; the zero value has every default.
+	Groups Groups
 	// Fault is only set by tests of crashes.
 	Fault Fault
 	// Replicas, if set, knows what the replicas report of each acquirer.
@@ -77,6 +81,7 @@ type Service struct {
 	storeMax  time.Duration
 	inquiries []time.Duration
 	news      func()
+	queues    queues
 }
 
 var acquirerName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
@@ -101,6 +106,9 @@ func New(c Config) (*Service, error) {
 		}
 		names[route.Name] = true
 	}
+	if g := c.Groups; g.Writers < 0 || g.RowsMax < 0 || g.QueueMax < 0 {
+		problems = append(problems, fmt.Errorf("groups %+v: no number may be negative", g))
+	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
@@ -113,11 +121,13 @@ func New(c Config) (*Service, error) {
 	if c.News == nil {
 		c.News = func() {}
 	}
-	return &Service{
+	s := &Service{
 		Resolver: NewResolver(ResolverConfig{Pool: c.Pool, Render: c.Render, Now: c.Now, Log: c.Log, Fault: c.Fault}),
 		routes:   slices.Clone(c.Routes), observer: c.Observer, replicas: c.Replicas,
 		lease: c.Lease, budget: c.Budget, storeMax: c.StoreTime, inquiries: slices.Clone(c.Inquiries), news: c.News,
-	}, nil
+	}
+	s.openQueues(c.Groups)
+	return s, nil
 }
 
 type silent struct{}
@@ -126,6 +136,7 @@ func (silent) ChargeEnded(Status, string)                             {}
 func (silent) AcquirerAnswered(string, acquirer.Class, time.Duration) {}
 func (silent) Rejected(string, resilience.Reason)                     {}
 func (silent) ErrandEnded(ErrandKind, ErrandResult)                   {}
+func (silent) GroupWritten(string, int, time.Duration)                {}
 
 // routesFor are the acquirers of a merchant that can express the amount exactly, in its order.
 func (s *Service) routesFor(req Request) ([]Route, error) {

@@ -14,8 +14,8 @@ import (
 	"paymentsd/merchant"
 )
 
-// The three writes of the charge path. Each is one round trip and one commit, by a function of the
-// schema that takes arrays of rows (migrations: 000004_charge_path).
+// The three writes of the charge path. Each is one round trip and one commit, by functions of the
+// schema that take arrays of rows (migrations: 000004_charge_path for one row, 000008_group_commit for many).
 
 // The outcomes of charge_begin_v1.
 const (
@@ -36,26 +36,77 @@ type claim struct {
 }
 
 const beginCharge = `
-select b.o_outcome, b.o_charge, coalesce(b.o_fence, 0), coalesce(b.o_state, ''), b.o_fingerprint,
+select 1, b.o_outcome, b.o_charge, coalesce(b.o_fence, 0), coalesce(b.o_state, ''), b.o_fingerprint,
        coalesce(b.o_response_on, 'epoch'::date), coalesce(b.o_generation, 0), coalesce(b.o_created_at, 'epoch'::timestamptz)
   from charge_begin_v1($1, $2, $3, $4, $5, $6, $7, $8, $9::text[]::numeric[], $10, $11, $12, $13, $14, $15) b`
 
-// begin is T1: claim the key, insert the charge and its first attempt.
-func begin(ctx context.Context, db postgres.DB, c Charge, fingerprint idempotency.Fingerprint, lease time.Duration) (claim, error) {
-	answer := claim{record: idempotency.Record{Merchant: c.Merchant, Key: c.IdempotencyKey}}
-	r := &answer.record
-	var print []byte
-	err := db.QueryRow(ctx, beginCharge, c.Merchant, c.CreatedAt, lease,
-		[]string{c.IdempotencyKey}, [][]byte{fingerprint[:]}, []string{c.ID}, []int{c.Generation}, []string{c.AcqRef},
-		[]string{c.Amount.Decimal().String()}, []string{string(c.Amount.Currency())}, []*string{optional(c.Reference)},
-		[]bool{c.AllowConcurrent}, []string{c.PaymentMethod}, []*string{optional(c.Description)}, []string{c.Acquirer},
-	).Scan(&answer.outcome, &answer.chargeID, &answer.fence, &r.State, &print, &r.ResponseOn, &answer.generation, &r.CreatedAt)
-	if err != nil {
-		return claim{}, err
+const beginCharges = `
+select b.o_ord, b.o_outcome, b.o_charge, coalesce(b.o_fence, 0), coalesce(b.o_state, ''), b.o_fingerprint,
+       coalesce(b.o_response_on, 'epoch'::date), coalesce(b.o_generation, 0), coalesce(b.o_created_at, 'epoch'::timestamptz)
+  from charge_begin_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text[]::numeric[], $11, $12, $13, $14, $15, $16) b`
+
+// beginColumns are the rows of a group as columns.
+type beginColumns struct {
+	now                                                      []time.Time
+	keys, ids, refs, amounts, currencies, methods, acquirers []string
+	prints                                                   [][]byte
+	generations                                              []int
+	references, descriptions                                 []*string
+	concurrent                                               []bool
+}
+
+func (columns *beginColumns) add(b beginning) {
+	c := b.charge
+	columns.now = append(columns.now, c.CreatedAt)
+	columns.keys, columns.ids, columns.refs = append(columns.keys, c.IdempotencyKey), append(columns.ids, c.ID), append(columns.refs, c.AcqRef)
+	columns.prints, columns.generations = append(columns.prints, b.fingerprint[:]), append(columns.generations, c.Generation)
+	columns.amounts, columns.currencies = append(columns.amounts, c.Amount.Decimal().String()), append(columns.currencies, string(c.Amount.Currency()))
+	columns.references, columns.concurrent = append(columns.references, optional(c.Reference)), append(columns.concurrent, c.AllowConcurrent)
+	columns.methods, columns.descriptions = append(columns.methods, c.PaymentMethod), append(columns.descriptions, optional(c.Description))
+	columns.acquirers = append(columns.acquirers, c.Acquirer)
+}
+
+// statement is T1 for one merchant's rows. A single row is cheaper by the function that visits rows
+// one by one.
+func (columns *beginColumns) statement(m merchant.ID, lease time.Duration, read func(pgx.Rows) error) postgres.Statement {
+	rest := []any{
+		columns.keys, columns.prints, columns.ids, columns.generations, columns.refs, columns.amounts, columns.currencies,
+		columns.references, columns.concurrent, columns.methods, columns.descriptions, columns.acquirers,
 	}
-	copy(r.Fingerprint[:], print)
-	r.ChargeID, r.Fence = answer.chargeID, answer.fence
-	return answer, nil
+	if n := len(columns.keys); n > 1 {
+		return postgres.Statement{SQL: beginCharges, Args: append([]any{m, patience.Milliseconds(), lease, columns.now}, rest...), Read: read}
+	}
+	return postgres.Statement{SQL: beginCharge, Args: append([]any{m, columns.now[0], lease}, rest...), Read: read}
+}
+
+// Write is T1 for a group: each claims its key and inserts its charge and first attempt.
+func (w beginWriter) Write(ctx context.Context, group []beginning) ([]claim, error) {
+	claims := make([]claim, len(group))
+	err := writeGroup(ctx, w.s, w.conn.Conn(), "begin", group, func(b *beginning) *Charge { return &b.charge }, func(m merchant.ID, rows []int) postgres.Statement {
+		var columns beginColumns
+		for _, i := range rows {
+			columns.add(group[i])
+		}
+		return columns.statement(m, w.s.lease, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
+			var c claim
+			place, c, err = scanClaim(r)
+			if place >= 1 && place <= len(rows) {
+				of := group[rows[place-1]].charge
+				c.record.Merchant, c.record.Key = of.Merchant, of.IdempotencyKey
+				claims[rows[place-1]] = c
+			}
+			return place, err
+		}))
+	})
+	return claims, err
+}
+
+func scanClaim(r pgx.Rows) (place int, c claim, err error) {
+	var print []byte
+	err = r.Scan(&place, &c.outcome, &c.chargeID, &c.fence, &c.record.State, &print, &c.record.ResponseOn, &c.generation, &c.record.CreatedAt)
+	copy(c.record.Fingerprint[:], print)
+	c.record.ChargeID, c.record.Fence = c.chargeID, c.fence
+	return place, c, err
 }
 
 // ending is what an attempt brought: the row of the attempt.
@@ -91,22 +142,71 @@ const (
 )
 
 const finishCharge = `
-select f.o_outcome
+select 1, f.o_outcome
   from charge_finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) f`
 
-// finish is T2: attempt, charge, key with its frozen answer, ledger and event, fenced by the key.
-func finish(ctx context.Context, db postgres.DB, c Charge, fence int64, e ending, frozen idempotency.Response, now time.Time) (string, error) {
+const finishCharges = `
+select f.o_ord, f.o_outcome
+  from charge_finish_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23) f`
+
+// finishColumns are the rows of a group as columns.
+type finishColumns struct {
+	now                                               []time.Time
+	keys, ids, states, statuses, types, locations     []string
+	fences                                            []int64
+	attempts, calls, responses                        []int
+	httpStatuses                                      []*int
+	codes, reasons, details, captureIDs, declineCodes []*string
+	bodies                                            [][]byte
+	kinds, debits, credits                            []string
+}
+
+func (columns *finishColumns) add(f conclusion) {
+	c, e := f.charge, f.last
+	columns.now = append(columns.now, c.UpdatedAt)
+	columns.keys, columns.ids, columns.fences = append(columns.keys, c.IdempotencyKey), append(columns.ids, c.ID), append(columns.fences, f.fence)
+	columns.attempts, columns.states, columns.calls = append(columns.attempts, e.n), append(columns.states, string(e.class)), append(columns.calls, e.calls)
+	columns.httpStatuses, columns.codes = append(columns.httpStatuses, optionalInt(e.answer.HTTPStatus)), append(columns.codes, optional(e.answer.Code))
+	columns.reasons, columns.details = append(columns.reasons, optional(c.Reason)), append(columns.details, optional(c.Detail))
+	columns.statuses, columns.captureIDs = append(columns.statuses, string(c.Status)), append(columns.captureIDs, optional(c.CaptureID))
+	columns.declineCodes, columns.responses = append(columns.declineCodes, optional(c.DeclineCode)), append(columns.responses, f.frozen.Status)
+	columns.types, columns.locations, columns.bodies = append(columns.types, f.frozen.ContentType), append(columns.locations, f.frozen.Location), append(columns.bodies, f.frozen.Body)
 	transfer := ledger.Capture(c.ID, c.Acquirer, c.Amount)
-	var outcome string
-	err := db.QueryRow(ctx, finishCharge, c.Merchant, now,
-		[]string{c.IdempotencyKey}, []string{c.ID}, []int64{fence}, []int{e.n},
-		[]string{string(e.class)}, []int{e.calls}, []*int{optionalInt(e.answer.HTTPStatus)}, []*string{optional(e.answer.Code)},
-		[]*string{optional(c.Reason)}, []*string{optional(c.Detail)},
-		[]string{string(c.Status)}, []*string{optional(c.CaptureID)}, []*string{optional(c.DeclineCode)},
-		[]int{frozen.Status}, []string{frozen.ContentType}, []string{frozen.Location}, [][]byte{frozen.Body},
-		[]string{transfer.Kind}, []string{string(transfer.Debit)}, []string{string(transfer.Credit)},
-	).Scan(&outcome)
-	return outcome, err
+	columns.kinds, columns.debits, columns.credits = append(columns.kinds, transfer.Kind), append(columns.debits, string(transfer.Debit)), append(columns.credits, string(transfer.Credit))
+}
+
+// statement is T2 for one merchant's rows.
+func (columns *finishColumns) statement(m merchant.ID, read func(pgx.Rows) error) postgres.Statement {
+	rest := []any{
+		columns.keys, columns.ids, columns.fences, columns.attempts, columns.states, columns.calls, columns.httpStatuses, columns.codes,
+		columns.reasons, columns.details, columns.statuses, columns.captureIDs, columns.declineCodes, columns.responses, columns.types,
+		columns.locations, columns.bodies, columns.kinds, columns.debits, columns.credits,
+	}
+	if n := len(columns.keys); n > 1 {
+		return postgres.Statement{SQL: finishCharges, Args: append([]any{m, patience.Milliseconds(), columns.now}, rest...), Read: read}
+	}
+	return postgres.Statement{SQL: finishCharge, Args: append([]any{m, columns.now[0]}, rest...), Read: read}
+}
+
+// Write is T2 for a group: attempt, charge, key with its frozen answer, ledger and event of each,
+// fenced by its key.
+func (w finishWriter) Write(ctx context.Context, group []conclusion) ([]string, error) {
+	outcomes := make([]string, len(group))
+	err := writeGroup(ctx, w.s, w.conn.Conn(), "finish", group, func(f *conclusion) *Charge { return &f.charge }, func(m merchant.ID, rows []int) postgres.Statement {
+		var columns finishColumns
+		for _, i := range rows {
+			columns.add(group[i])
+		}
+		return columns.statement(m, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
+			var outcome string
+			err = r.Scan(&place, &outcome)
+			if place >= 1 && place <= len(rows) {
+				outcomes[rows[place-1]] = outcome
+			}
+			return place, err
+		}))
+	})
+	return outcomes, err
 }
 
 const insertEvent = `

@@ -41,6 +41,9 @@ type chargeConfig struct {
 	StoreTime time.Duration `yaml:"store_time"` // one write
 	Lease     time.Duration `yaml:"lease"`      // after which a sweep takes a charge for lost
 	Sweep     time.Duration `yaml:"sweep"`      // how often
+	Writers   int           `yaml:"writers"`    // commits under way at once, before and after the call each
+	GroupMax  int           `yaml:"group_max"`  // charges that share one commit at most
+	QueueMax  int           `yaml:"queue_max"`  // charges that may wait for it
 }
 
 // jobsConfig is what is done beside charges, on each replica.
@@ -84,8 +87,11 @@ type secretSource struct {
 
 func defaultConfig() config {
 	return config{
-		Server:   serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
-		Charge:   chargeConfig{Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second},
+		Server: serverConfig{Addr: "127.0.0.1:8080", RequestTimeMax: 25 * time.Second, DatabaseConns: 16},
+		Charge: chargeConfig{
+			Budget: 20 * time.Second, StoreTime: 5 * time.Second, Lease: 60 * time.Second, Sweep: 5 * time.Second,
+			Writers: payment.WritersDefault, GroupMax: payment.RowsMaxDefault, QueueMax: payment.QueueMaxDefault,
+		},
 		Shedding: defaultShedding(),
 		Jobs: jobsConfig{
 			DatabaseConns: 6, Poll: time.Second, InquiryWorkers: 8, Inquiries: payment.DefaultInquiries(), ChargeWorkers: 16,
@@ -93,6 +99,9 @@ func defaultConfig() config {
 		Retention: 30 * 24 * time.Hour,
 	}
 }
+
+// groupMaxMax bounds a commit: the longer it is, the longer each of its charges waits.
+const groupMaxMax = 1000
 
 // configMax bounds the configuration file.
 const configMax = 1 << 20
@@ -157,6 +166,10 @@ func (c config) check() error {
 	want(c.Charge.Lease > c.Charge.Budget+2*c.Charge.StoreTime,
 		"charge.lease is %v: it must be longer than charge.budget (%v) and two writes of charge.store_time (%v)", c.Charge.Lease, c.Charge.Budget, c.Charge.StoreTime)
 	want(c.Charge.Sweep > 0, "charge.sweep is %v: it must be more than 0", c.Charge.Sweep)
+	want(c.Charge.Writers >= 1 && c.Charge.Writers <= c.Server.DatabaseConns,
+		"charge.writers is %d: it must be 1 to server.database_conns (%d)", c.Charge.Writers, c.Server.DatabaseConns)
+	want(c.Charge.GroupMax >= 1 && c.Charge.GroupMax <= groupMaxMax, "charge.group_max is %d: it must be 1 to %d", c.Charge.GroupMax, groupMaxMax)
+	want(c.Charge.QueueMax >= c.Charge.GroupMax, "charge.queue_max is %d: it must be at least charge.group_max (%d)", c.Charge.QueueMax, c.Charge.GroupMax)
 	want(c.Retention >= 24*time.Hour, "retention is %v: it must be at least 24h", c.Retention)
 	want(c.Server.DatabaseConns >= 2, "server.database_conns is %d: it must be at least 2", c.Server.DatabaseConns)
 	if err := checkReplica(c.Server.Replica); err != nil {

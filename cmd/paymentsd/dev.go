@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"paymentsd/payment"
 )
 
 type devCommand struct {
@@ -79,7 +81,10 @@ func lost(ctx context.Context) error {
 }
 
 // devCharge is quick where production is patient, so that a timeout can be watched.
-var devCharge = chargeConfig{Budget: 7 * time.Second, StoreTime: 2 * time.Second, Lease: 12 * time.Second, Sweep: time.Second}
+var devCharge = chargeConfig{
+	Budget: 7 * time.Second, StoreTime: 2 * time.Second, Lease: 12 * time.Second, Sweep: time.Second,
+	Writers: payment.WritersDefault, GroupMax: payment.RowsMaxDefault, QueueMax: payment.QueueMaxDefault,
+}
 
 const (
 	devAttempt = 2500 * time.Millisecond

@@ -109,10 +109,17 @@ func (g *gateway) build(ctx context.Context, c gatewayConfig, plans []plan, fing
 		return err
 	}
 	observer := newObserver(registry)
+	distributed, err := postgres.IsCitus(ctx, g.pool)
+	if err != nil {
+		return err
+	}
 	g.service, err = payment.New(payment.Config{
 		Pool: g.pool, Routes: routes, Replicas: g.shared, Render: api.Render, Log: g.log, Now: time.Now, Observer: observer,
 		Lease: g.Charge.Lease, Budget: g.Charge.Budget, StoreTime: g.Charge.StoreTime, Fault: faultPoints(c.getenv),
 		Inquiries: g.Jobs.Inquiries, News: func() { g.jobs.News() },
+		Groups: payment.Groups{
+			Writers: g.Charge.Writers, RowsMax: g.Charge.GroupMax, QueueMax: g.Charge.QueueMax, OneMerchant: distributed,
+		},
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 // observer counts what the pipeline did. It is a payment.Observer.
 type observer struct {
+	groups
 	charges  *prometheus.CounterVec
 	answers  *prometheus.HistogramVec
 	rejected *prometheus.CounterVec
@@ -24,6 +25,7 @@ type observer struct {
 
 func newObserver(registry prometheus.Registerer) *observer {
 	o := &observer{
+		groups: newGroups(registry),
 		charges: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "paymentsd_charges_ended_total", Help: "Charges that were asked of an acquirer, by outcome and reason.",
 		}, []string{"status", "reason"}),
@@ -64,7 +66,7 @@ func (o *observer) ErrandEnded(kind payment.ErrandKind, result payment.ErrandRes
 // Event counts what became of an acquirer's event.
 func (o *observer) Event(acquirer, result string) { o.events.WithLabelValues(acquirer, result).Inc() }
 
-// statements counts what is sent to Postgres. It is a pgx.QueryTracer.
+// statements counts what is sent to Postgres. It is a pgx.QueryTracer and a pgx.BatchTracer.
 type statements struct{ sent prometheus.Counter }
 
 func newStatements(registry prometheus.Registerer, name, help string) statements {
@@ -79,6 +81,16 @@ func (s statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 }
 
 func (statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (s statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+	s.sent.Inc()
+}
+
+func (statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // breakerMetrics shows what stands between us and each acquirer. It is a prometheus.Collector that reads
 // snapshots: a scrape sends no statement.
@@ -169,4 +181,27 @@ func oneIf(yes bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// groups counts how charges share commits.
+type groups struct{ rows, seconds *prometheus.HistogramVec }
+
+func newGroups(registry prometheus.Registerer) groups {
+	g := groups{
+		rows: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "paymentsd_group_rows", Help: "Charges that shared one commit, before (begin) and after (finish) the acquirer was asked.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+		}, []string{"step"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "paymentsd_group_seconds", Help: "Time of one such commit.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"step"}),
+	}
+	registry.MustRegister(g.rows, g.seconds)
+	return g
+}
+
+func (g groups) GroupWritten(step string, rows int, took time.Duration) {
+	g.rows.WithLabelValues(step).Observe(float64(rows))
+	g.seconds.WithLabelValues(step).Observe(took.Seconds())
 }
