@@ -51,7 +51,7 @@ func New(cfg acquirer.Config) (acquirer.Acquirer, error) {
 	}
 	secrets, err := eventSecrets(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("acquirer %s: events: %w", cfg.Name, err)
+		return nil, fmt.Errorf("events: %w", err)
 	}
 	return &client{
 		secrets:      secrets,

@@ -53,8 +53,8 @@ func TestSettings(t *testing.T) {
 			t.Parallel()
 			a, err := rest.New(acquirer.Config{Name: "north", URL: "http://127.0.0.1:1", Settings: c.settings})
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), "north") {
-					t.Fatalf("error %v, want one that names north and %s", err, c.err)
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("error %v, want one that says %s", err, c.err)
 				}
 				return
 			}
