@@ -3,14 +3,14 @@ package advice
 import (
 	"fmt"
 	"time"
+
+	"paymentsd/resilience"
 )
 
 const (
 	// volumeMin keeps two failures out of two in a quiet period from opening a breaker (seed 000); that it
 	// is five is ours.
 	volumeMin = 5
-	// volumePreferred is the design's: at least 20 attempts.
-	volumePreferred = 20
 	// windowMax is the longest window that replicas share.
 	windowMax = 5 * time.Minute
 	// callsAWindow is what a window should usually hold: twice the least volume, so that the least can be
@@ -27,7 +27,7 @@ const (
 func volume(t Traffic, s series, c Configured) []Finding {
 	const window, count, least = "breaker.window", "breaker.window_count", "breaker.min_attempts"
 	b := c.Breaker
-	minimum := int64(b.MinAttempts)
+	minimum, preferred := int64(b.MinAttempts), int64(resilience.DefaultBreaker().MinAttempts)
 	if t.Calls < enoughForVolume {
 		return []Finding{thin(least, Count, minimum, t.Calls, enoughForVolume, "calls")}
 	}
@@ -36,11 +36,11 @@ func volume(t Traffic, s series, c Configured) []Finding {
 	if b.WindowCount > 0 {
 		// Judged by the last so many outcomes, however old: the minimum is always reached at last.
 		n := int64(b.WindowCount)
-		wide := judge(count, Count, n, low, 100_000, max(low, volumePreferred), second+": fewer outcomes are all of one bad second")
-		return []Finding{wide, judge(least, Count, minimum, low, wide.Suggested, volumePreferred, pace(minimum, s.usualSecond, wide.Suggested, second))}
+		wide := judge(count, Count, n, low, 100_000, max(low, preferred), second+": fewer outcomes are all of one bad second")
+		return []Finding{wide, judge(least, Count, minimum, low, wide.Suggested, preferred, pace(minimum, s.usualSecond, wide.Suggested, second))}
 	}
 	usual := s.usualWindow(b.Window)
-	f := judge(least, Count, minimum, low, usual, volumePreferred,
+	f := judge(least, Count, minimum, low, usual, preferred,
 		pace(minimum, s.usualSecond, usual, fmt.Sprintf("%s, %v usually have %d", second, show(b.Window), usual)))
 	best, reachable, why := b.Window, usual, fmt.Sprintf("%v usually have %d calls", show(b.Window), usual)
 	if minimum > usual {
@@ -50,7 +50,7 @@ func volume(t Traffic, s series, c Configured) []Finding {
 		why += fmt.Sprintf(", %v have %d", show(best), reachable)
 	}
 	if f.Verdict == OutOfLine {
-		f.Suggested = max(low, min(volumePreferred, reachable))
+		f.Suggested = max(low, min(preferred, reachable))
 		if low > reachable {
 			f.Why += fmt.Sprintf("; nothing fits, since %v usually have no more than %d", show(best), reachable)
 		}

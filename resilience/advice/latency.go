@@ -11,11 +11,8 @@ import (
 // longer than the default, too (ours).
 const farAbove = 16
 
-// The defaults that a limit is never called far above for: research, section 4.
-const (
-	timeoutDefault = 8 * time.Second
-	slowDefault    = 5 * time.Second
-)
+// timeoutDefault is never called far above: research, section 4.
+const timeoutDefault = 8 * time.Second
 
 // timeout has to leave 99.9 % of the answers in: each call that it cuts off is an unknown charge, which
 // somebody has to close. An answered call is never longer than the timeout of its time, so a p99.9 this
@@ -47,7 +44,7 @@ func timeout(t Traffic, c Configured) Finding {
 // ever does (design: slow rule, calls over 5 s).
 func slowCall(t Traffic, c Configured) Finding {
 	const setting = "breaker.slow_call"
-	value := c.Breaker.SlowCall
+	value, standard := c.Breaker.SlowCall, resilience.DefaultBreaker().SlowCall
 	if value == 0 {
 		return notJudged(setting, Time, 0, "the slow rule is switched off")
 	}
@@ -55,8 +52,8 @@ func slowCall(t Traffic, c Configured) Finding {
 		return thin(setting, Time, int64(value), n, enoughForP99, "answered calls")
 	}
 	p99 := t.Answered.p99()
-	high := min(max(farAbove*p99, slowDefault), c.Timeout-time.Millisecond)
-	preferred := min(slowDefault, max(up(2*p99), c.Timeout*3/4))
+	high := min(max(farAbove*p99, standard), c.Timeout-time.Millisecond)
+	preferred := min(standard, max(up(2*p99), c.Timeout*3/4))
 	why := fmt.Sprintf("p99 is %v", show(p99))
 	switch {
 	case value < p99:
