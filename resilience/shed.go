@@ -60,9 +60,9 @@ type Shedder struct {
 	refused    [3]atomic.Int64
 	records    [3]atomic.Pointer[shedRecord]
 
-	clock clock
-	mu    sync.Mutex
-	pace  pace
+	clock   clock
+	mu      sync.Mutex
+	limiter limiter
 }
 
 // NewShedder makes a shedder for kinds of request, numbered from 0, or gives a *ConfigError.
@@ -72,7 +72,7 @@ func NewShedder(cfg ShedderConfig, kinds int) (*Shedder, error) {
 	}
 	cfg.Rand = cfg.Rand.orDefault()
 	s := &Shedder{
-		cfg: cfg, clock: newClock(cfg.Now), pace: newPace(kinds),
+		cfg: cfg, clock: newClock(cfg.Now), limiter: newLimiter(kinds),
 		percents: [3]int64{int64(cfg.LowPercent), int64(cfg.NormalPercent), 100},
 	}
 	s.limit.Store(int64(min(max(limitStart, cfg.Min), cfg.Max)))

@@ -218,7 +218,7 @@ func TestVisit(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 			v.Leave(true)
 		}
-		if got := s.pace.kinds[0].time(); got != 6*time.Millisecond {
+		if got := s.limiter.kinds[0].time(); got != 6*time.Millisecond {
 			t.Errorf("it takes %v alone", got)
 		}
 	})

@@ -163,9 +163,9 @@ func TestOverloadInVirtualTime(t *testing.T) {
 	inBubble(t, "a long overload does not come to look normal", func(t *testing.T) {
 		s := newStation(t, DefaultShedder(), acquirer)
 		s.quiet()
-		before := s.shedder.pace.kinds[0].mean
+		before := s.shedder.limiter.kinds[0].mean
 		s.overload(40 * time.Second)
-		if after := s.shedder.pace.kinds[0].mean; after > before*3/2 {
+		if after := s.shedder.limiter.kinds[0].mean; after > before*3/2 {
 			t.Errorf("a charge takes %v alone, after the overload %v", before, after)
 		}
 	})

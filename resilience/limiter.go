@@ -19,15 +19,15 @@ const (
 	// outlier bounds what one request may say, in multiples of its time alone: one that waited seconds
 	// for a lock says nothing of the others.
 	outlier = 10
-	// paceWindow is how often the limit may change, and paceSamples how many requests that takes.
-	paceWindow, paceSamples = 100 * time.Millisecond, 10
+	// limitWindow is how often the limit may change, and limitSamples how many requests that takes.
+	limitWindow, limitSamples = 100 * time.Millisecond, 10
 	// calm is how long nothing may have been refused for a request to count as alone: refusing takes
 	// processor time too.
 	calm = time.Second
 )
 
-// pace is what a Shedder has learnt. Its owner's lock protects it.
-type pace struct {
+// limiter is what a Shedder has learnt. Its owner's lock protects it.
+type limiter struct {
 	kinds   []aloneTime
 	began   time.Duration // the window
 	samples int
@@ -37,7 +37,6 @@ type pace struct {
 	refused int64         // in all, when the window began
 	heard   int64         // in all, when the last request left
 	loud    time.Duration // when that was last more than before
-	ever    bool          // whether one was
 }
 
 // aloneTime is what a kind of request takes alone.
@@ -46,7 +45,7 @@ type aloneTime struct {
 	samples int
 }
 
-func newPace(kinds int) pace { return pace{kinds: make([]aloneTime, max(kinds, 1))} }
+func newLimiter(kinds int) limiter { return limiter{kinds: make([]aloneTime, max(kinds, 1))} }
 
 // learn adds one sample.
 func (a *aloneTime) learn(own time.Duration) {
@@ -69,14 +68,14 @@ func (a *aloneTime) time() time.Duration {
 func (s *Shedder) observe(now time.Duration, kind int, own time.Duration, alone bool, inProgress int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &s.pace
+	p := &s.limiter
 	refused := s.refused[0].Load() + s.refused[1].Load() + s.refused[2].Load()
 	if refused != p.heard {
-		p.heard, p.loud, p.ever = refused, now, true
+		p.heard, p.loud = refused, now
 	}
 	k := &p.kinds[min(kind, len(p.kinds)-1)]
 	if alone { // which is no sign of too much to do, however long it took
-		if !p.ever || now-p.loud >= calm {
+		if p.heard == 0 || now-p.loud >= calm {
 			k.learn(own)
 		}
 		return
@@ -86,7 +85,7 @@ func (s *Shedder) observe(now time.Duration, kind int, own time.Duration, alone 
 	p.own += min(own, expected*outlier)
 	p.alone += expected
 	p.peak = max(p.peak, inProgress)
-	if now-p.began < paceWindow || p.samples < paceSamples {
+	if now-p.began < limitWindow || p.samples < limitSamples {
 		return
 	}
 	limit := s.limit.Load()

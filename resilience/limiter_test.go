@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// paced is a shedder under a clock of its own, whose kind 0 takes 4 ms alone.
-type paced struct {
+// limited is a shedder under a clock of its own, whose kind 0 takes 4 ms alone.
+type limited struct {
 	*Shedder
 	t    *testing.T
 	now  time.Time
 	kind int // of what goes through
 }
 
-func newPaced(t *testing.T, cfg ShedderConfig) *paced {
+func newLimited(t *testing.T, cfg ShedderConfig) *limited {
 	t.Helper()
-	p := &paced{t: t, now: testNow}
+	p := &limited{t: t, now: testNow}
 	cfg.Now = func() time.Time { return p.now }
 	var err error
 	if p.Shedder, err = NewShedder(cfg, 2); err != nil {
@@ -28,7 +28,7 @@ func newPaced(t *testing.T, cfg ShedderConfig) *paced {
 }
 
 // window lets requests through, some at once, each of them taking the same time, and then time go by.
-func (p *paced) window(atOnce, requests int, took time.Duration) {
+func (p *limited) window(atOnce, requests int, took time.Duration) {
 	p.t.Helper()
 	for n := (requests + atOnce - 1) / atOnce; n > 0; n-- {
 		visits := make([]Visit, atOnce)
@@ -41,7 +41,7 @@ func (p *paced) window(atOnce, requests int, took time.Duration) {
 		for i := range visits {
 			if last := n == 1 && i == atOnce-1; last { // ends the window
 				visits[i].StepOut()
-				p.now = p.now.Add(paceWindow)
+				p.now = p.now.Add(limitWindow)
 			}
 			visits[i].Leave(true)
 		}
@@ -49,7 +49,7 @@ func (p *paced) window(atOnce, requests int, took time.Duration) {
 }
 
 // through lets one request through, alone.
-func (p *paced) through(kind int, took time.Duration) {
+func (p *limited) through(kind int, took time.Duration) {
 	var v Visit
 	if refused := p.Enter(context.Background(), &v, kind, Critical); refused != nil {
 		p.t.Fatal(refused)
@@ -59,7 +59,7 @@ func (p *paced) through(kind int, took time.Duration) {
 }
 
 // refuse has one refused.
-func (p *paced) refuse() {
+func (p *limited) refuse() {
 	p.t.Helper()
 	in, _ := crowd(p.Shedder, Low)
 	for _, v := range in {
@@ -67,19 +67,19 @@ func (p *paced) refuse() {
 	}
 }
 
-func (p *paced) want(limit int64) {
+func (p *limited) want(limit int64) {
 	p.t.Helper()
 	if got := p.Snapshot().Limit; got != limit {
 		p.t.Errorf("limit %d, want %d", got, limit)
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestLimiter(t *testing.T) {
 	t.Parallel()
 	cfg := ShedderConfig{Min: 10, Max: 100, NormalPercent: 50, LowPercent: 20, Slowdown: 200}
 	t.Run("requests that take more than twice as long as alone bring it down at once, from what was in use", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		p.want(limitStart)
 		p.window(30, 60, 9*time.Millisecond)
 		p.want(27)
@@ -90,13 +90,13 @@ func TestPace(t *testing.T) {
 	})
 	t.Run("twice as long is still borne", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		p.window(30, 60, 8*time.Millisecond)
 		p.want(limitStart)
 	})
 	t.Run("refusing while requests are quick lifts it, by a twentieth a window, up to its most", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		for _, limit := range []int64{67, 70, 73, 76, 79, 82, 86, 90, 94, 98, 100, 100} {
 			p.refuse()
 			p.window(5, 30, 4*time.Millisecond)
@@ -105,7 +105,7 @@ func TestPace(t *testing.T) {
 	})
 	t.Run("nobody refused, nobody slow: it stays", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		for range 10 {
 			p.window(5, 30, 4*time.Millisecond)
 		}
@@ -113,20 +113,20 @@ func TestPace(t *testing.T) {
 	})
 	t.Run("a few requests say nothing", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
-		p.window(5, paceSamples-5, time.Second)
+		p := newLimited(t, cfg)
+		p.window(5, limitSamples-5, time.Second)
 		p.want(limitStart)
 	})
 	t.Run("one that waited for a lock does not speak for the others", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		p.through(0, 5*time.Second)
 		p.window(5, 30, 4*time.Millisecond)
 		p.want(limitStart)
 	})
 	t.Run("what was not carried through says nothing", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		for range 100 {
 			var v Visit
 			_ = p.Enter(context.Background(), &v, 0, Critical)
@@ -137,7 +137,7 @@ func TestPace(t *testing.T) {
 	})
 	t.Run("a store that has become slower is learnt when it is calm", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		for range 20 {
 			p.window(1, aloneMemory, 9*time.Millisecond)
 		}
@@ -147,29 +147,29 @@ func TestPace(t *testing.T) {
 	})
 	t.Run("nothing is learnt among others, nor soon after a refusal", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		p.window(5, 300, 7*time.Millisecond)
 		p.refuse()
 		p.window(1, 60, 7*time.Millisecond)
-		if got := p.pace.kinds[0].mean; got != 4*time.Millisecond {
+		if got := p.limiter.kinds[0].mean; got != 4*time.Millisecond {
 			t.Errorf("alone it takes %v", got)
 		}
 		p.now = p.now.Add(calm)
 		p.window(1, 60, 7*time.Millisecond)
-		if got := p.pace.kinds[0].mean; got < 5*time.Millisecond {
+		if got := p.limiter.kinds[0].mean; got < 5*time.Millisecond {
 			t.Errorf("alone it takes %v", got)
 		}
 	})
 	t.Run("kinds are compared with themselves", func(t *testing.T) {
 		t.Parallel()
-		p := newPaced(t, cfg)
+		p := newLimited(t, cfg)
 		for range 2 * aloneMemory {
 			p.through(1, 40*time.Millisecond)
 		}
 		p.kind = 1
 		p.window(5, 30, 44*time.Millisecond)
 		p.want(limitStart)
-		if got := p.pace.kinds[0].mean; got != 4*time.Millisecond {
+		if got := p.limiter.kinds[0].mean; got != 4*time.Millisecond {
 			t.Errorf("kind 0 takes %v alone", got)
 		}
 	})
