@@ -30,6 +30,16 @@ func (hanging) List(ctx context.Context, _ payment.Filter) (payment.Page, error)
 	return payment.Page{}, ctx.Err()
 }
 
+type hangingAcquirers struct{ anyAcquirers }
+
+// anyAcquirers has another name than its method, so that it can be embedded.
+type anyAcquirers interface{ api.Acquirers }
+
+func (hangingAcquirers) SetBreaker(ctx context.Context, _, _ string, _ payment.Act) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // A store that hangs is a store that is not available, also for who has a key that must be looked up.
 func TestAStoreThatHangsIsAnswered503InTime(t *testing.T) {
 	t.Parallel()

@@ -102,7 +102,7 @@ func (a *api) admitted(kind int, weight weight, h handler) handler {
 		}
 		r = r.WithContext(resilience.WithVisit(ctx, &x.visit))
 		r.Body = &outsideBody{visit: &x.visit, in: r.Body}
-		return tooLate(ctx, h(w, r))
+		return tooLate(r, h(w, r))
 	}
 }
 
@@ -118,14 +118,15 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tooLate says of work that ran out of its caller's time that this was why, not the store.
-func tooLate(ctx context.Context, err error) error {
+// tooLate says of work that ran out of its caller's time that this was why, not the store. Of a write
+// that the store did not answer it says nothing: that may have been done all the same.
+func tooLate(r *http.Request, err error) error {
 	if _, ok := errors.AsType[*payment.UnavailableError](err); ok {
 		if rejection, ok := errors.AsType[*payment.Rejection](err); ok {
 			return &overloadError{rejection: rejection}
 		}
 	}
-	if left := resilience.Remaining(ctx); err == nil || left > 0 || !errors.Is(err, context.DeadlineExceeded) {
+	if r.Method == http.MethodPost || resilience.Remaining(r.Context()) > 0 || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &overloadError{rejection: &payment.Rejection{

@@ -308,6 +308,19 @@ func TestTheCallersTimeIsUp(t *testing.T) {
 			t.Errorf("answered %d %s", a.status, a.body)
 		}
 	})
+	t.Run("while the store hangs over a write, which may be done all the same", func(t *testing.T) {
+		t.Parallel()
+		handler := api.New(api.Deps{Auth: hanging{}, Acquirers: hangingAcquirers{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/acquirers/north/breaker", strings.NewReader(`{"mode":"open","reason":"by request"}`))
+		r.Header.Set("Authorization", "Bearer known")
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Request-Timeout", "0.05")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if a := (answer{body: w.Body.String()}); w.Code != http.StatusServiceUnavailable || a.field("code") != "store_unavailable" {
+			t.Errorf("answered %d %s", w.Code, w.Body)
+		}
+	})
 	t.Run("without its wish, the server's own limit holds", func(t *testing.T) {
 		t.Parallel()
 		handler := api.New(api.Deps{
