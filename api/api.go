@@ -100,15 +100,16 @@ func New(d Deps) http.Handler {
 	a.router.Use(a.identify, a.logAccess, a.recoverPanic, middleware.GetHead)
 	a.router.NotFound(a.serve(a.routeNotFound))
 	a.router.MethodNotAllowed(a.serve(a.methodNotAllowed))
+	weights := weights()
 	for kind, r := range a.routes() {
 		if r.method == http.MethodGet {
 			r.handle = a.inTime(r.handle)
 		}
-		switch {
-		case r.access != nil:
-			r.handle = a.admitted(kind, weightOf(r), a.authenticated(r.access, r.handle))
-		case r.pattern == eventsPattern: // its sender sends it again
-			r.handle = a.admitted(kind, weightOf(r), r.handle)
+		if r.access != nil {
+			r.handle = a.authenticated(r.access, r.handle)
+		}
+		if weight, ok := weights[r.method+" "+r.pattern]; ok {
+			r.handle = a.admitted(kind, weight, r.handle)
 		}
 		a.router.MethodFunc(r.method, r.pattern, a.serve(r.handle))
 	}
@@ -118,12 +119,9 @@ func New(d Deps) http.Handler {
 // route is one operation of openapi.yaml.
 type route struct {
 	method, pattern string
-	access          access // nil: no key needed and, but for events, never refused for overload
+	access          access // nil: no key needed
 	handle          handler
 }
-
-// eventsPattern is the route on which a signature stands for a key.
-const eventsPattern = "/v1/acquirers/{name}/events"
 
 func (a *api) routes() []route {
 	return []route{
@@ -138,7 +136,7 @@ func (a *api) routes() []route {
 		{http.MethodGet, "/v1/acquirers", mayOperate, a.listAcquirers},
 		{http.MethodGet, "/v1/acquirers/{name}", mayOperate, a.getAcquirer},
 		{http.MethodPost, "/v1/acquirers/{name}/breaker", maySteer, a.inTime(a.postBreaker)},
-		{http.MethodPost, eventsPattern, nil, a.inTime(a.postEvent)},
+		{http.MethodPost, "/v1/acquirers/{name}/events", nil, a.inTime(a.postEvent)}, // a signature stands for a key
 		{http.MethodGet, "/v1/reconciliation/runs", maySteer, a.listRuns},
 		{http.MethodGet, "/v1/reconciliation/exceptions", mayOperate, a.listExceptions},
 		{http.MethodGet, "/v1/reconciliation/exceptions/{id}", mayOperate, a.getException},

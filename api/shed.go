@@ -47,13 +47,13 @@ type weight struct {
 	heard    bool             // its handler refuses wishes that cannot be read, beside its other headers
 }
 
-// weights are those of the routes that need a key. What has no row is normal.
+// weights are those of the routes that may be refused. What has no row never is.
 func weights() map[string]weight {
-	const critical, low = payment.Critical, payment.Low
+	const critical, normal, low = payment.Critical, payment.Normal, payment.Low
 	return map[string]weight{
 		"POST /v1/charges": {priority: critical, ops: critical, heard: true},
 		// A list on a console gives way before the shop that looks for its own charge.
-		"GET /v1/charges": {ops: low},
+		"GET /v1/charges": {priority: normal, ops: low},
 		// Whoever fights the overload has to see the acquirers, and to steer them.
 		"GET /v1/acquirers":                      {priority: critical, ops: critical},
 		"GET /v1/acquirers/{name}":               {priority: critical, ops: critical},
@@ -65,10 +65,16 @@ func weights() map[string]weight {
 		"GET /v1/reconciliation/exceptions/{id}": {priority: low, ops: low},
 		"GET /v1/settlement-files":               {priority: low, ops: low},
 		"POST /v1/settlement-files":              {priority: low, ops: low},
+		// One charge that somebody looks for, and what a person decides of one.
+		"GET /v1/charges/{id}":                    {priority: normal, ops: normal},
+		"GET /v1/charges/{id}/attempts":           {priority: normal, ops: normal},
+		"GET /v1/charges/{id}/resolutions":        {priority: normal, ops: normal},
+		"POST /v1/charges/{id}/resolution":        {priority: normal, ops: normal},
+		"POST /v1/reconciliation/exceptions/{id}": {priority: normal, ops: normal},
+		// What an acquirer says ends unknowns; refused, it says it again.
+		"POST /v1/acquirers/{name}/events": {priority: normal, ops: normal},
 	}
 }
-
-func weightOf(r route) weight { return weights()[r.method+" "+r.pattern] }
 
 // ShedKinds is how many kinds of request a Shedder tells apart: one a route.
 func ShedKinds() int { return len((&api{}).routes()) }

@@ -149,6 +149,7 @@ func TestHowARequestIsWeighed(t *testing.T) {
 		{http.MethodPost, "/v1/charges/x/resolution", "", merchant.RoleOps, normal},
 		{http.MethodGet, "/v1/acquirers", "", merchant.RoleOps, critical},
 		{http.MethodPost, "/v1/acquirers/x/breaker", "", merchant.RoleOps, critical},
+		{http.MethodPost, "/v1/acquirers/x/events", "", "", normal},
 	} {
 		// The first crowd that refuses it tells its weight.
 		for _, at := range []struct {
