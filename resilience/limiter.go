@@ -12,7 +12,7 @@ const (
 	limitStart = 64
 	// aloneMax is how many requests, itself included, may be in for one to count as alone.
 	aloneMax = 2
-	// aloneGuess is what a request takes alone, until that is learnt.
+	// aloneGuess is the least that a request is taken to need alone, until that is learnt.
 	aloneGuess = 10 * time.Millisecond
 	// aloneEnough samples replace the guess; later ones are averaged over aloneMemory.
 	aloneEnough, aloneMemory = 8, 32
@@ -43,6 +43,9 @@ type limiter struct {
 type aloneTime struct {
 	mean    time.Duration
 	samples int
+	// quickest is the least that one among others took. It stands in until enough were alone: a replica
+	// that starts under traffic must not take a store that answers in 30 ms for an overload.
+	quickest time.Duration
 }
 
 func newLimiter(kinds int) limiter { return limiter{kinds: make([]aloneTime, max(kinds, 1))} }
@@ -56,10 +59,17 @@ func (a *aloneTime) learn(own time.Duration) {
 	a.mean += (own - a.mean) / time.Duration(a.samples)
 }
 
+// amongOthers notes what a request took that was not alone.
+func (a *aloneTime) amongOthers(own time.Duration) {
+	if a.quickest == 0 || own < a.quickest {
+		a.quickest = own
+	}
+}
+
 // time is at least a microsecond, so that nothing is divided by nothing.
 func (a *aloneTime) time() time.Duration {
 	if a.samples < aloneEnough {
-		return aloneGuess
+		return max(aloneGuess, a.quickest)
 	}
 	return max(a.mean, time.Microsecond)
 }
@@ -80,6 +90,7 @@ func (s *Shedder) observe(now time.Duration, kind int, own time.Duration, alone 
 		}
 		return
 	}
+	k.amongOthers(own)
 	expected := k.time()
 	p.samples++
 	p.own += min(own, expected*outlier)

@@ -160,6 +160,16 @@ func TestLimiter(t *testing.T) {
 			t.Errorf("alone it takes %v", got)
 		}
 	})
+	t.Run("started under traffic, requests are compared with the quickest of their kind", func(t *testing.T) {
+		t.Parallel()
+		p := newLimited(t, cfg)
+		p.kind = 1 // of which none was alone
+		p.window(5, 30, 30*time.Millisecond)
+		p.window(30, 60, 50*time.Millisecond)
+		p.want(limitStart)
+		p.window(30, 30, 70*time.Millisecond)
+		p.want(27)
+	})
 	t.Run("kinds are compared with themselves", func(t *testing.T) {
 		t.Parallel()
 		p := newLimited(t, cfg)
