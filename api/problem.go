@@ -129,7 +129,7 @@ func rules() []rule {
 		{codeNotExecuted, http.StatusServiceUnavailable, true, anyOf(is(payment.ErrNotExecuted), ended(codeNotExecuted)),
 			"Nothing was executed", "No money moved and the key is free. Send the same request again after Retry-After."},
 		{"store_unavailable", http.StatusServiceUnavailable, true, anyOf(is(payment.ErrUnavailable), isStoreTrouble),
-			"The store is not available", "Nothing was sent to an acquirer. Send the same request with the same key after Retry-After."},
+			"The store is not available", "Nothing was sent to an acquirer. Send the same request with the same key after Retry-After. What ops order may have been done: look first."},
 		{codeNotReady, http.StatusServiceUnavailable, true, refusedAs(codeNotReady),
 			"Not ready", "This process is starting or stopping: use another one."},
 		{codeInternal, http.StatusInternalServerError, true, func(error) bool { return true },
