@@ -30,6 +30,9 @@ type CaptureRequest struct {
 	Amount        money.Amount // positive
 	PaymentMethod string       // a token, never a card number
 	Description   string       // optional, at most 255 bytes
+	// Left is how long our caller has patience; 0 if that is not known. What takes longer may still be
+	// waited for, so that it does not become unclear.
+	Left time.Duration
 }
 
 // Class is what an answer proves. The zero value is Unclear on purpose.

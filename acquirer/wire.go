@@ -63,6 +63,9 @@ func NewWire(timeout time.Duration) *Wire {
 	}}
 }
 
+// Timeout is the most that one exchange may take.
+func (w *Wire) Timeout() time.Duration { return w.timeout }
+
 // Exchange is what became of one request. Err is nil exactly when a whole response was read.
 type Exchange struct {
 	Status int // 0 when no response head arrived

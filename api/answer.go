@@ -80,11 +80,15 @@ func describe(err error) (problem, time.Duration) {
 	}
 	if e, ok := errors.AsType[*payment.NotExecutedError](err); ok && e.Rejection != nil {
 		p.Reason, wait = string(e.Rejection.Reason), e.Rejection.RetryAfter
+		p.Detail = because(e.Rejection.Detail, p)
 	}
 	if e, ok := errors.AsType[*ending](err); ok {
 		c := e.result.Charge
 		p.about(c.ID)
 		p.Reason, p.DeclineCode, wait = c.Reason, c.DeclineCode, e.result.RetryAfter
+		if p.Code == codeNotExecuted {
+			p.Detail = because(c.Detail, p)
+		}
 	}
 	if e, ok := errors.AsType[*quarantinedError](err); ok {
 		p.Reason, p.Detail = e.file.Class, fmt.Sprintf("File %s is kept in quarantine: %s. %s", e.file.ID, e.file.Reason, p.Detail)
@@ -102,6 +106,24 @@ func describe(err error) (problem, time.Duration) {
 		p.Errors = []fieldError{{Field: "amount", Code: "not_supported", Detail: p.Detail}}
 	}
 	return p, wait
+}
+
+// The reason for which a longer Request-Timeout helps, and what to say of it.
+const (
+	reasonDeadline = "deadline_too_short"
+	adviseDeadline = " Send a longer Request-Timeout with it."
+)
+
+// because puts what refused, and by which numbers, before what to do.
+func because(why string, p problem) string {
+	detail := p.Detail
+	if p.Reason == reasonDeadline {
+		detail += adviseDeadline
+	}
+	if why = withoutCardNumbers(strings.TrimSuffix(strings.TrimSpace(why), ".")); why == "" {
+		return detail
+	}
+	return sentence(errors.New(why)) + " " + detail
 }
 
 // sentence makes an error's text fit to stand before others.

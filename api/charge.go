@@ -118,7 +118,7 @@ func (a *api) postCharge(w http.ResponseWriter, r *http.Request) error {
 	result, err := a.Charges.Charge(r.Context(), request)
 	if errors.Is(err, payment.ErrUnknownAcquirer) {
 		// Our routing is at fault, not the request: nothing was sent, and the key is free.
-		err = fmt.Errorf("%w: %w", &payment.NotExecutedError{Rejection: &payment.Rejection{Reason: reasonNoAcquirer}}, err)
+		err = fmt.Errorf("%w (%v)", &payment.NotExecutedError{Rejection: &payment.Rejection{Reason: reasonNoAcquirer, Detail: err.Error()}}, err)
 	}
 	if err != nil {
 		return err

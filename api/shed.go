@@ -36,7 +36,7 @@ func overloadedRule() rule {
 func (e *overloadError) problem() problem {
 	p := overloadedRule().problem()
 	p.Reason = string(e.rejection.Reason)
-	p.Detail += " (" + e.rejection.Detail + ")"
+	p.Detail = because(e.rejection.Detail, p)
 	return p
 }
 

@@ -292,6 +292,7 @@ var varying = []struct {
 	{"key id", regexp.MustCompile(`\bkey [0-9a-z]{12}\b`), false},
 	{"evidence", regexp.MustCompile(`\boperator:[0-9a-f]{24}\b`), true},
 	{"bytes", regexp.MustCompile(`"bytes": \d+`), false},
+	{"left", regexp.MustCompile(`\b[\d.]+m?s left\b`), false},
 	{"replica", regexp.MustCompile(`\btest/[a-z2-7]{6}\b`), false},
 	{"seconds", regexp.MustCompile(`"age_seconds": \d+`), false},
 	{"port", regexp.MustCompile(`127\.0\.0\.1:\d+`), false},

@@ -61,21 +61,34 @@ type world struct {
 	keys       map[string]string // by the placeholder's name
 	shop       merchant.Merchant
 	stopping   atomic.Bool
-	broken     atomic.Bool    // the books panic
+	broken     atomic.Bool // the books panic
+	policies   resilience.Settings
 	shared     *shared.Shared // nil: each breaker is the process's own
 }
 
-func newWorld(t *testing.T) *world { return makeWorld(t, nil) }
+func newWorld(t *testing.T) *world { return makeWorld(t, nil, nil) }
 
 // newSharedWorld is one of the replicas that share breakers and budgets.
-func newSharedWorld(t *testing.T) *world {
-	return makeWorld(t, func(w *world, log *slog.Logger) {
+func newSharedWorld(t *testing.T) *world { return newWorldUnder(t, nil) }
+
+// newWorldUnder has policies that differ from the world's.
+func newWorldUnder(t *testing.T, change func(*resilience.Settings)) *world {
+	return makeWorld(t, change, func(w *world, log *slog.Logger) {
 		var all []shared.Acquirer
 		for _, name := range []string{"north", "south", "west"} {
-			all = append(all, shared.Acquirer{Name: name, Breaker: resilience.DefaultBreaker(), Budget: resilience.DefaultBudget()})
+			all = append(all, shared.Acquirer{Name: name, Breaker: w.policies.Breaker, Budget: w.policies.Budget})
 		}
 		w.shared = w.join(shared.Config{URL: w.serviceURL, Replica: "test", Acquirers: all, Log: log})
 	})
+}
+
+// worldPolicies are the defaults, with one try.
+func worldPolicies() resilience.Settings {
+	s := resilience.DefaultSettings()
+	s.Retry = resilience.Retry{
+		Attempts: 1, Backoff: resilience.Backoff{Jitter: resilience.JitterFull, Base: time.Millisecond, Cap: time.Millisecond}, CallP99: 10 * time.Millisecond, FirstMin: 10 * time.Millisecond,
+	}
+	return s
 }
 
 // join opens a replica; on a busy machine the first statements may take longer than they are given.
@@ -107,12 +120,16 @@ func (w *world) flushes() {
 	}
 }
 
-func makeWorld(t *testing.T, sharing func(*world, *slog.Logger)) *world {
+func makeWorld(t *testing.T, change func(*resilience.Settings), sharing func(*world, *slog.Logger)) *world {
 	t.Helper()
 	db := pgtest.New(t)
 	w := &world{
 		t: t, log: &safeBuffer{},
 		acquirers: map[string]*sim.Server{}, sims: map[string]*sim.Sim{}, keys: map[string]string{},
+	}
+	w.policies = worldPolicies()
+	if change != nil {
+		change(&w.policies)
 	}
 	w.wire, w.serviceURL = pgtest.NewWire(t, db.ServiceURL())
 	var err error
@@ -209,28 +226,24 @@ func (w *world) newRoute(name, secret string, settings map[string]string) paymen
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	policies := resilience.DefaultSettings()
-	policies.Retry = resilience.Retry{
-		Attempts: 1, Backoff: resilience.Backoff{Jitter: resilience.JitterFull, Base: time.Millisecond, Cap: time.Millisecond}, CallP99: 10 * time.Millisecond, FirstMin: 10 * time.Millisecond,
-	}
-	return payment.Route{Name: name, Adapter: adapter, Chain: w.chain(name, policies)}
+	return payment.Route{Name: name, Adapter: adapter, Chain: w.chain(name)}
 }
 
-func (w *world) chain(name string, policies resilience.Settings) *resilience.Chain {
+func (w *world) chain(name string) *resilience.Chain {
 	w.t.Helper()
 	if w.shared == nil {
-		chain, err := resilience.NewLocal(policies)
+		chain, err := resilience.NewLocal(w.policies)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		return chain
 	}
-	bulkhead, err := resilience.NewBulkhead(policies.Bulkhead)
+	bulkhead, err := resilience.NewBulkhead(w.policies.Bulkhead)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	chain, err := resilience.NewChain(resilience.ChainConfig{
-		Breaker: w.shared.Breaker(name), Budget: w.shared.Budget(name), Bulkhead: bulkhead, Retry: policies.Retry,
+		Breaker: w.shared.Breaker(name), Budget: w.shared.Budget(name), Bulkhead: bulkhead, Retry: w.policies.Retry,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -44,6 +44,7 @@ func ordinary() limits {
 type world struct {
 	t            *testing.T
 	owner        string        // address of the database, as its owner
+	limits       limits        // of the services
 	pool         *pgxpool.Pool // as the service's role
 	north, south *acquirerSim
 	merchant     merchant.Merchant
@@ -73,6 +74,7 @@ type options struct {
 	trust   string     // both acquirers' trust delay; an hour, so that no inquiry comes between
 	jobs    string     // YAML of the jobs
 	owner   string     // address of a database that is there already
+	route   []string   // of the merchant; north, then south
 }
 
 // neverOpens keeps a breaker out of a test that is about something else.
@@ -95,7 +97,7 @@ func newWorld(t *testing.T, o options) *world {
 	if o.jobs == "" {
 		o.jobs = "{database_conns: 4}"
 	}
-	w := &world{t: t, owner: o.owner}
+	w := &world{t: t, owner: o.owner, limits: o.limits}
 	if w.owner == "" {
 		w.owner = pgtest.New(t).OwnerURL()
 	}
@@ -106,7 +108,10 @@ func newWorld(t *testing.T, o options) *world {
 	t.Cleanup(pool.Close)
 	w.pool = pool
 	w.north, w.south = serveAcquirer(t, "north", o.sim), serveAcquirer(t, "south", o.sim)
-	w.addMerchant()
+	if o.route == nil {
+		o.route = []string{"north", "south"}
+	}
+	w.addMerchant(o.route)
 	w.config = filepath.Join(t.TempDir(), "serve.yaml")
 	if err := os.WriteFile(w.config, []byte(w.yaml(o)), 0o600); err != nil {
 		t.Fatal(err)
@@ -133,12 +138,12 @@ func serveAcquirer(t *testing.T, name string, config sim.Config) *acquirerSim {
 	return &acquirerSim{s, server.URL()}
 }
 
-func (w *world) addMerchant() {
+func (w *world) addMerchant(route []string) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	store := merchant.NewStore(w.pool, time.Now)
 	var err error
-	if w.merchant, err = store.Create(ctx, "Shop", []string{"north", "south"}); err != nil {
+	if w.merchant, err = store.Create(ctx, "Shop", route); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, w.chargesKey, err = store.CreateKey(ctx, merchant.NewKey{Merchant: &w.merchant.ID, Role: merchant.RoleCharges, Name: "checkout"}); err != nil {

@@ -65,6 +65,7 @@ func (s *Service) ask(ctx context.Context, route Route, c Charge, n int, priorit
 
 // call makes one call and measures it.
 func (s *Service) call(ctx context.Context, route Route, request acquirer.CaptureRequest) acquirer.Answer {
+	request.Left = max(resilience.Remaining(ctx), 0)
 	started := s.now()
 	answer := sound(route.Adapter.Capture(ctx, request))
 	s.observer.AcquirerAnswered(route.Name, answer.Class, s.now().Sub(started))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"paymentsd/acquirer"
@@ -73,18 +74,22 @@ func admissible(ctx context.Context, routes []Route) ([]Route, *resilience.Rejec
 		}
 	}
 	var open []Route
-	var first *resilience.Rejection
+	var soonest resilience.Rejection
+	var details []string
 	for _, route := range routes {
 		refused, _ := route.Chain.Breaker().Peek()
-		switch {
-		case refused == nil:
+		if refused == nil {
 			open = append(open, route)
-		case first == nil || refused.RetryAfter < first.RetryAfter:
-			first = refused
+			continue
 		}
+		if len(details) == 0 || refused.RetryAfter < soonest.RetryAfter {
+			soonest = *refused
+		}
+		details = append(details, route.Name+": "+refused.Detail)
 	}
 	if len(open) == 0 {
-		return nil, first
+		soonest.Detail = strings.Join(details, "; ")
+		return nil, &soonest
 	}
 	return open, nil
 }

@@ -389,7 +389,7 @@ func TestBreakerForce(t *testing.T) {
 		_ = b.Force(t.Context(), Order{Mode: ForcedOpen, Why: "maintenance at north"})
 		time.Sleep(1000 * time.Hour)
 		b.Done(begun, Success)
-		if got := refuse(t, b); got.Detail != "forced open: maintenance at north" || got.RetryAfter != 0 {
+		if got := refuse(t, b); got.Detail != "held open by a person's order" || got.RetryAfter != 0 {
 			t.Errorf("refused with %+v", got)
 		}
 		if s := b.Snapshot(); !s.NextProbe.IsZero() || s.Mode != ForcedOpen {

@@ -20,7 +20,7 @@ func (b *LocalBreaker) Force(_ context.Context, o Order) error {
 	next := phase{mode: mode, reason: why}
 	switch {
 	case mode == ForcedOpen:
-		next.state, next.until, next.refusal = Open, forever, "forced open: "+why
+		next.state, next.until, next.refusal = Open, forever, "held open by a person's order"
 		b.cause = next.refusal
 	case mode == ForcedClosed:
 		next.state, next.window = Closed, b.newWindow()

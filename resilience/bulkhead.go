@@ -100,7 +100,7 @@ func (b *Bulkhead) wait(ctx context.Context, w *waiter) *Rejection {
 		return nil
 	case <-ctx.Done():
 		b.abandon(w)
-		return gone(ctx.Err())
+		return gone(ctx)
 	case <-timer.C:
 	}
 	if b.dequeue(w) {

@@ -135,8 +135,8 @@ func (r Report) refusedBy(refusal *Rejection) Report {
 // await decides on a retry and waits for it. All who could refuse are asked
 // before the wait, and the deadline and the budget once more after it.
 func (c *Chain) await(ctx context.Context, tries int, previous time.Duration, v Verdict) (time.Duration, *Rejection) {
-	if err := ctx.Err(); err != nil {
-		return 0, gone(err)
+	if ctx.Err() != nil {
+		return 0, gone(ctx)
 	}
 	wait, backoff, refused := c.retry.Next(tries, previous, v, Remaining(ctx), c.random)
 	if refused != nil {
@@ -168,7 +168,7 @@ func (c *Chain) sleep(ctx context.Context, wait time.Duration) *Rejection {
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
-			return gone(ctx.Err())
+			return gone(ctx)
 		case <-changed:
 		}
 	}

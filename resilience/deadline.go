@@ -35,8 +35,8 @@ func Remaining(ctx context.Context) time.Duration {
 // mayStart refuses to begin what could not end: nobody starts work for a caller
 // who has gone.
 func mayStart(ctx context.Context, need time.Duration) *Rejection {
-	if err := ctx.Err(); err != nil {
-		return gone(err)
+	if ctx.Err() != nil {
+		return gone(ctx)
 	}
 	if left := Remaining(ctx); left < need {
 		return &Rejection{
@@ -48,9 +48,9 @@ func mayStart(ctx context.Context, need time.Duration) *Rejection {
 }
 
 // gone turns the end of a context into a refusal.
-func gone(err error) *Rejection {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &Rejection{Reason: DeadlineTooShort, Detail: "the deadline passed before the call was made"}
+func gone(ctx context.Context) *Rejection {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &Rejection{Reason: DeadlineTooShort, Detail: fmt.Sprintf("the deadline passed %v before the call was made", max(-Remaining(ctx), 0).Round(time.Millisecond))}
 	}
 	return &Rejection{Reason: CallerGone, Detail: "the caller cancelled before the call was made"}
 }

@@ -83,8 +83,8 @@ func NewShedder(cfg ShedderConfig, kinds int) (*Shedder, error) {
 // A request whose deadline has passed is dropped unprocessed: of all measures
 // against overload, that one gains the most.
 func (s *Shedder) Enter(ctx context.Context, v *Visit, kind int, priority Priority) *Rejection {
-	if err := ctx.Err(); err != nil {
-		return gone(err)
+	if ctx.Err() != nil {
+		return gone(ctx)
 	}
 	if Remaining(ctx) <= 0 {
 		return &Rejection{Reason: DeadlineTooShort, Detail: "the caller's time was up before the work was begun"}

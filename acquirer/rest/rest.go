@@ -128,8 +128,23 @@ func (c *client) Capture(ctx context.Context, req acquirer.CaptureRequest) acqui
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", req.Ref)
+	r.Header.Set("Request-Timeout", seconds(c.patience(req.Left)))
 	c.sign(r)
 	return captureAnswer(sent, c.wire.Do(ctx, r))
+}
+
+// patience is how long an answer is of use: not longer than we wait for it.
+func (c *client) patience(left time.Duration) time.Duration {
+	if left <= 0 {
+		return c.wire.Timeout()
+	}
+	return min(left, c.wire.Timeout())
+}
+
+// seconds writes a time as a positive decimal, not longer than it is.
+func seconds(d time.Duration) string {
+	ms := max(d.Milliseconds(), 1)
+	return fmt.Sprintf("%d.%03d", ms/1000, ms%1000)
 }
 
 // Lookup asks what became of the capture named ref; see acquirer.Acquirer.

@@ -257,7 +257,7 @@ func TestForce(t *testing.T) {
 		inState(t, resilience.Open, all...)
 		for _, s := range all {
 			got := mustRefuse(t, north(s))
-			if got.Detail != "forced open: by test: maintenance at north" || got.RetryAfter != 0 || !north(s).Snapshot().NextProbe.IsZero() {
+			if got.Detail != "held open by a person's order" || got.RetryAfter != 0 || !north(s).Snapshot().NextProbe.IsZero() {
 				t.Errorf("refused with %+v", got)
 			}
 		}

@@ -120,10 +120,10 @@ func (b *Breaker) refuseClaim(ph *phase, now time.Duration) *resilience.Rejectio
 	}
 	refused := &resilience.Rejection{
 		Reason: resilience.CircuitOpen, RetryAfter: probeRetryAfter, Epoch: ph.epoch,
-		Detail: "another call asks for the probe; opened by " + ph.row.Cause,
+		Detail: "another call asks for the probe; opened by " + ph.row.why(),
 	}
 	if now < b.claimAfter {
-		refused.Detail = "no probe without a lease, and the store did not answer; opened by " + ph.row.Cause
+		refused.Detail = "no probe without a lease, and the store did not answer; opened by " + ph.row.why()
 	}
 	return refused
 }

@@ -3,6 +3,7 @@ package shared
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -70,16 +71,27 @@ func newPhase(r row, now time.Duration) *phase {
 	case r.State == resilience.Closed:
 		ph.pass, ph.counts = true, &counts{}
 	case r.Mode == resilience.ForcedOpen:
-		ph.until, ph.refusal = forever, "forced open: "+r.Reason
+		ph.until, ph.refusal = forever, heldOpen
 	case r.State == resilience.Open:
 		ph.until, ph.refusal = now+r.open(), r.Reason
 	default:
-		ph.refusal = "a probe is out; opened by " + r.Cause
+		ph.refusal = "a probe is out; opened by " + r.why()
 		if r.Probing {
 			ph.until = now + r.lease()
 		}
 	}
 	return ph
+}
+
+// heldOpen is what callers are told of a person's order. Who gave it and why is not for merchants.
+const heldOpen = "held open by a person's order"
+
+// why is what callers are told of how a breaker came to open.
+func (r row) why() string {
+	if strings.HasPrefix(r.Cause, "forced open: ") { // as breaker_force_v1 writes it
+		return "a person's order"
+	}
+	return r.Cause
 }
 
 // probeRetryAfter is what callers are told while a probe is out: its answer is near, but its lease says
