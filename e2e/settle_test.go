@@ -33,7 +33,8 @@ func (w *world) settle() {
 		Pool: w.pool, Resolver: resolver, Merchants: merchant.NewStore(w.pool, time.Now), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	reported := int64(0)
-	for name, acquirer := range map[string]*acquirerSim{"north": w.north, "south": w.south} {
+	for _, name := range w.merchant.Acquirers {
+		acquirer := map[string]*acquirerSim{"north": w.north, "south": w.south}[name]
 		report, err := r.Run(w.t.Context(), reconcile.Request{
 			Acquirer: name, Format: "canonical", AsOf: time.Now().Add(pastCutoff), Feeds: []reconcile.Feed{acquirer.feed()},
 		})
