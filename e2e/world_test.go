@@ -166,7 +166,7 @@ func (w *world) yaml(o options) string {
 	secret := secretFile(w.t)
 	for _, a := range []struct{ name, url string }{{"north", w.north.url}, {"south", w.south.url}} {
 		fmt.Fprintf(&text, "- name: %s\n  url: %s\n  timeout: %v\n  settings: {trust_delay: %s}\n  breaker: %s\n", a.name, a.url, o.limits.attempt, o.trust, o.breaker)
-		fmt.Fprintf(&text, "  events: {secrets: [{file: %s}]}\n", secret)
+		fmt.Fprintf(&text, "  events: {secrets: [{file: '%s'}]}\n", secret)
 		fmt.Fprintf(&text, "  budget: {floor: 1000, percent: 100, burst_floor: 1000}\n  retry: %s\n", o.retry)
 	}
 	return text.String()
