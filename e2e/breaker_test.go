@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,10 +155,22 @@ func TestReplicasShareTheBreaker(t *testing.T) {
 	t.Run("a person's order to one holds on all", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, onlyNorth())
-		all := []*service{w.start(), w.start(), w.start()}
+		all := []*service{w.start("PAYMENTSD_REPLICA=first"), w.start(), w.start()}
 		w.order(t, all[0], "open")
 		w.awaitBreaker(t, "open", all...)
 		w.agree(t, all...)
+		if a, err := w.acquirerAt(t.Context(), all[0], "north"); err != nil || !strings.HasPrefix(a.Sharing.Replica, "first/") {
+			t.Errorf("the replica is called %q, %v", a.Sharing.Replica, err)
+		}
+		for _, s := range all {
+			metrics(t, s,
+				`paymentsd_breaker_state{acquirer="north",state="open"} 1`, `paymentsd_breaker_state{acquirer="north",state="closed"} 0`,
+				`paymentsd_breaker_state{acquirer="south",state="closed"} 1`, `paymentsd_breaker_epoch{acquirer="north"} 2`,
+				`paymentsd_breaker_transitions_total{acquirer="north",from="closed",to="open"} 1`, `paymentsd_breaker_held_back{acquirer="north"} 0`,
+				`paymentsd_breaker_store_up{acquirer="north"} 1`, `paymentsd_breaker_listening{acquirer="north"} 1`,
+				`paymentsd_retry_budget_used{acquirer="north",window="60s"} 0`, `paymentsd_retry_budget_limit{acquirer="north",window="1s"} 1000`,
+				`paymentsd_bulkhead_in_flight{acquirer="north"} 0`, `paymentsd_bulkhead_limit{acquirer="north"} 64`)
+		}
 		for i, s := range all {
 			r := w.shop(s).charge(t, fmt.Sprint("refused-", i), with("tok_ok"))
 			if r.status != http.StatusServiceUnavailable || r.Reason != "circuit_open" {
@@ -247,4 +261,20 @@ func (w *world) atOnce(t *testing.T, all []*service, n int) (captured, refused i
 	}
 	posts.Wait()
 	return done.Load(), turned.Load()
+}
+
+// metrics waits until a service shows every line: a listener hears of a transition a moment after it.
+func metrics(t *testing.T, s *service, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		until(t, "the metrics say "+line, func() bool {
+			response, err := http.Get(s.URL + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			return err == nil && strings.Contains(string(text), line+"\n")
+		})
+	}
 }
