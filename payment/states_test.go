@@ -135,6 +135,11 @@ func TestEveryFaultPointIsMet(t *testing.T) {
 	north := answering(times(3, of(acquirer.NotSent))...)
 	s := openBooks(t).shop(t, []named{{"north", north, plainly()}, {"south", answering(), plainly()}}, record)
 	s.charge(s.request("k"))
+	north.answers = times(3, of(acquirer.Unclear))
+	unclear := s.charge(s.request("unclear")).Charge
+	s.follow()
+	s.trustPasses()
+	s.inquireOnce(unclear)
 	lost := s.abandon("lost")
 	s.sweep()
 	s.resolve(lost, settles(lost, "north"))

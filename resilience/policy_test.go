@@ -23,7 +23,7 @@ func TestRetryNextProperty(t *testing.T) {
 			t.Fatalf("backoff %v", backoff)
 		}
 		if refused != nil {
-			if remaining >= addSaturating(addSaturating(max(asked, 0), r.Backoff.Cap), r.CallP99) {
+			if remaining >= r.CallP99 && remaining-r.CallP99 >= addSaturating(max(asked, 0), r.Backoff.Cap) {
 				t.Fatalf("refused though everything fits: %v", refused)
 			}
 			return
@@ -32,6 +32,15 @@ func TestRetryNextProperty(t *testing.T) {
 			t.Fatalf("wait %v, asked %v, remaining %v", wait, asked, remaining)
 		}
 	})
+}
+
+// Regression: a wait that no deadline holds seemed to fit into one that is as far away as a time can be.
+func TestRetryThatNobodyLivesToSee(t *testing.T) {
+	t.Parallel()
+	r := DefaultRetry()
+	if wait, _, refused := r.Next(0, 0, Verdict{RetryAfter: forever}, forever, nil); refused == nil || refused.Reason != RetryAfterTooLong {
+		t.Errorf("wait %v, refused %v", wait, refused)
+	}
 }
 
 func TestSettings(t *testing.T) {

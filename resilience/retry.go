@@ -39,7 +39,7 @@ func (r Retry) Next(tries int, previous time.Duration, v Verdict, remaining time
 	asked := max(v.RetryAfter, 0)
 	backoff = r.Backoff.Delay(tries, previous, random)
 	wait = addSaturating(asked, backoff)
-	if addSaturating(wait, r.CallP99) <= remaining {
+	if remaining >= r.CallP99 && wait <= remaining-r.CallP99 { // a sum that saturates would seem to fit
 		return wait, backoff, nil
 	}
 	refused = &Rejection{
@@ -48,7 +48,7 @@ func (r Retry) Next(tries int, previous time.Duration, v Verdict, remaining time
 		Detail: fmt.Sprintf("%v left, a retry needs %v and a wait of %v",
 			remaining.Round(time.Millisecond), r.CallP99, wait.Round(time.Millisecond)),
 	}
-	if asked > 0 && addSaturating(asked, r.CallP99) > remaining {
+	if asked > 0 && (remaining < r.CallP99 || asked > remaining-r.CallP99) {
 		refused.Reason = RetryAfterTooLong
 		refused.Detail = fmt.Sprintf("%v left, a retry needs %v and the acquirer asked to wait %v",
 			remaining.Round(time.Millisecond), r.CallP99, asked)
