@@ -46,9 +46,6 @@ func (g Groups) orDefault() Groups {
 }
 
 const (
-	// patience is how long a group waits for a lock before it is split: duplicates of a charge that is just
-	// being committed elsewhere wait a few milliseconds.
-	patience = 100 * time.Millisecond
 	// slowGroup is when a group is taken for stuck, and its writer is replaced. Up to slowMax may be.
 	slowGroup = 250 * time.Millisecond
 	slowMax   = 4
@@ -152,14 +149,16 @@ func byMerchant[T any](group []T, of func(*T) *Charge) (runs [][]int) {
 }
 
 // writeGroup sends what statement makes of each merchant's rows, in one flight and one commit.
-func writeGroup[T any](ctx context.Context, s *Service, conn *pgx.Conn, step string, group []T, of func(*T) *Charge, statement func(m merchant.ID, rows []int) postgres.Statement) error {
+func writeGroup[T any](ctx context.Context, s *Service, conn *pgx.Conn, step string, group []T, hurry bool, of func(*T) *Charge, statement func(m merchant.ID, rows []int, hurry bool) postgres.Statement) error {
 	s.fault(faultGroupFormed)
 	began := s.now()
 	var statements []postgres.Statement
-	for _, rows := range byMerchant(group, of) {
-		statements = append(statements, statement(of(&group[rows[0]]).Merchant, rows))
+	runs := byMerchant(group, of)
+	for _, rows := range runs {
+		// Among several the transaction sees to the hurry, a single one has to itself.
+		statements = append(statements, statement(of(&group[rows[0]]).Merchant, rows, hurry && len(runs) == 1))
 	}
-	if err := postgres.InOneFlight(ctx, conn, statements, func() { s.fault(faultGroupSent) }); err != nil {
+	if err := postgres.InOneFlight(ctx, conn, statements, hurry, func() { s.fault(faultGroupSent) }); err != nil {
 		return err
 	}
 	s.fault(faultGroupWritten)

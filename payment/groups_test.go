@@ -58,7 +58,7 @@ func writeOnce[T, A any](ctx context.Context, q *groupcommit.Queue[T, A], group 
 		return nil, err
 	}
 	defer w.Close()
-	return w.Write(ctx, group)
+	return w.Write(ctx, group, len(group) > 1)
 }
 
 // beginGroup runs T1 for a group.
@@ -111,7 +111,7 @@ func (s *shop) beginIn(tx pgx.Tx, c Charge, fingerprint idempotency.Fingerprint)
 	s.t.Helper()
 	var columns beginColumns
 	columns.add(beginning{charge: c, fingerprint: fingerprint})
-	statement := columns.statement(c.Merchant, time.Minute, func(rows pgx.Rows) (err error) {
+	statement := columns.statement(c.Merchant, false, time.Minute, func(rows pgx.Rows) (err error) {
 		rows.Next()
 		_, claimed, err = scanClaim(rows)
 		return err

@@ -66,28 +66,28 @@ func (columns *beginColumns) add(b beginning) {
 	columns.acquirers = append(columns.acquirers, c.Acquirer)
 }
 
-// statement is T1 for one merchant's rows. A single row is cheaper by the function that visits rows
-// one by one.
-func (columns *beginColumns) statement(m merchant.ID, lease time.Duration, read func(pgx.Rows) error) postgres.Statement {
+// statement is T1 for one merchant's rows. A single row is cheaper by the function that visits rows one by one,
+// but that knows no hurry.
+func (columns *beginColumns) statement(m merchant.ID, hurry bool, lease time.Duration, read func(pgx.Rows) error) postgres.Statement {
 	rest := []any{
 		columns.keys, columns.prints, columns.ids, columns.generations, columns.refs, columns.amounts, columns.currencies,
 		columns.references, columns.concurrent, columns.methods, columns.descriptions, columns.acquirers,
 	}
-	if n := len(columns.keys); n > 1 {
-		return postgres.Statement{SQL: beginCharges, Args: append([]any{m, patience.Milliseconds(), lease, columns.now}, rest...), Read: read}
+	if hurry || len(columns.keys) > 1 {
+		return postgres.Statement{SQL: beginCharges, Args: append([]any{m, postgres.Patience.Milliseconds(), lease, columns.now}, rest...), Read: read}
 	}
 	return postgres.Statement{SQL: beginCharge, Args: append([]any{m, columns.now[0], lease}, rest...), Read: read}
 }
 
 // Write is T1 for a group: each claims its key and inserts its charge and first attempt.
-func (w beginWriter) Write(ctx context.Context, group []beginning) ([]claim, error) {
+func (w beginWriter) Write(ctx context.Context, group []beginning, hurry bool) ([]claim, error) {
 	claims := make([]claim, len(group))
-	err := writeGroup(ctx, w.s, w.conn.Conn(), "begin", group, func(b *beginning) *Charge { return &b.charge }, func(m merchant.ID, rows []int) postgres.Statement {
+	err := writeGroup(ctx, w.s, w.conn.Conn(), "begin", group, hurry, func(b *beginning) *Charge { return &b.charge }, func(m merchant.ID, rows []int, hurry bool) postgres.Statement {
 		var columns beginColumns
 		for _, i := range rows {
 			columns.add(group[i])
 		}
-		return columns.statement(m, w.s.lease, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
+		return columns.statement(m, hurry, w.s.lease, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
 			var c claim
 			place, c, err = scanClaim(r)
 			if place >= 1 && place <= len(rows) {
@@ -176,28 +176,28 @@ func (columns *finishColumns) add(f conclusion) {
 }
 
 // statement is T2 for one merchant's rows.
-func (columns *finishColumns) statement(m merchant.ID, read func(pgx.Rows) error) postgres.Statement {
+func (columns *finishColumns) statement(m merchant.ID, hurry bool, read func(pgx.Rows) error) postgres.Statement {
 	rest := []any{
 		columns.keys, columns.ids, columns.fences, columns.attempts, columns.states, columns.calls, columns.httpStatuses, columns.codes,
 		columns.reasons, columns.details, columns.statuses, columns.captureIDs, columns.declineCodes, columns.responses, columns.types,
 		columns.locations, columns.bodies, columns.kinds, columns.debits, columns.credits,
 	}
-	if n := len(columns.keys); n > 1 {
-		return postgres.Statement{SQL: finishCharges, Args: append([]any{m, patience.Milliseconds(), columns.now}, rest...), Read: read}
+	if hurry || len(columns.keys) > 1 {
+		return postgres.Statement{SQL: finishCharges, Args: append([]any{m, postgres.Patience.Milliseconds(), columns.now}, rest...), Read: read}
 	}
 	return postgres.Statement{SQL: finishCharge, Args: append([]any{m, columns.now[0]}, rest...), Read: read}
 }
 
 // Write is T2 for a group: attempt, charge, key with its frozen answer, ledger and event of each,
 // fenced by its key.
-func (w finishWriter) Write(ctx context.Context, group []conclusion) ([]string, error) {
+func (w finishWriter) Write(ctx context.Context, group []conclusion, hurry bool) ([]string, error) {
 	outcomes := make([]string, len(group))
-	err := writeGroup(ctx, w.s, w.conn.Conn(), "finish", group, func(f *conclusion) *Charge { return &f.charge }, func(m merchant.ID, rows []int) postgres.Statement {
+	err := writeGroup(ctx, w.s, w.conn.Conn(), "finish", group, hurry, func(f *conclusion) *Charge { return &f.charge }, func(m merchant.ID, rows []int, hurry bool) postgres.Statement {
 		var columns finishColumns
 		for _, i := range rows {
 			columns.add(group[i])
 		}
-		return columns.statement(m, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
+		return columns.statement(m, hurry, readRows(len(rows), func(r pgx.Rows) (place int, err error) {
 			var outcome string
 			err = r.Scan(&place, &outcome)
 			if place >= 1 && place <= len(rows) {

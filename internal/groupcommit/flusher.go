@@ -77,7 +77,7 @@ func (q *Queue[T, A]) serve(w Writer[T, A], group []*entry[T, A]) {
 		aside = true // if the timer has fired just now it comes too late
 	}()
 	for _, part := range q.parts(fresh(group)) {
-		q.write(w, part)
+		q.write(w, part, len(part) > 1)
 	}
 }
 
@@ -117,19 +117,24 @@ func (q *Queue[T, A]) parts(group []*entry[T, A]) [][]*entry[T, A] {
 	return parts
 }
 
-// write writes a group, and halves it if one of its items may have spoiled it.
-func (q *Queue[T, A]) write(w Writer[T, A], group []*entry[T, A]) {
+// write writes a group, and halves it if one of its items may have spoiled it. It does not stay with the
+// culprit: the others come first.
+func (q *Queue[T, A]) write(w Writer[T, A], group []*entry[T, A], hurry bool) {
 	if len(group) == 0 {
 		return
 	}
-	answers, err := q.once(w, group)
+	answers, err := q.once(w, group, hurry)
 	if err == nil && len(answers) != len(group) {
 		err = fmt.Errorf("%d items got %d answers", len(group), len(answers))
 	}
-	if err != nil && len(group) > 1 && q.Split(err) {
+	if err != nil && hurry && q.Split(err) {
+		if len(group) == 1 {
+			q.setAside(group[0])
+			return
+		}
 		half := len(group) / 2
-		q.write(w, group[:half])
-		q.write(w, group[half:])
+		q.write(w, group[:half], true)
+		q.write(w, group[half:], true)
 		return
 	}
 	for i, e := range group {
@@ -142,14 +147,14 @@ func (q *Queue[T, A]) write(w Writer[T, A], group []*entry[T, A]) {
 	}
 }
 
-func (q *Queue[T, A]) once(w Writer[T, A], group []*entry[T, A]) ([]A, error) {
+func (q *Queue[T, A]) once(w Writer[T, A], group []*entry[T, A], hurry bool) ([]A, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.TimeMax)
 	defer cancel()
 	items := make([]T, len(group))
 	for i, e := range group {
 		items[i] = e.item
 	}
-	return w.Write(ctx, items)
+	return w.Write(ctx, items, hurry)
 }
 
 // fail answers with an error, unless there is an answer.

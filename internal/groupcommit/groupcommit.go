@@ -42,7 +42,8 @@ type Config[T, A any] struct {
 	// meanwhile; if it fails they are not written, and get its error.
 	Open func(ctx context.Context) (Writer[T, A], error)
 	// Split reports an error after which it is certain that nothing was written, and one item may be to
-	// blame: the group is then halved, and again, until that item stands alone with its error.
+	// blame: the group is then halved, and again, until that item stands alone. It then goes to the head of
+	// the queue and is written by itself, without hurry: what that brings is its answer.
 	Split func(error) bool
 	// Scope, if set, says which items may share a commit: those with the same number.
 	Scope func(T) int64
@@ -51,7 +52,9 @@ type Config[T, A any] struct {
 // Writer writes groups, one at a time.
 type Writer[T, A any] interface {
 	// Write writes a group, all or nothing, and answers each item, in order. An error is about the whole.
-	Write(ctx context.Context, group []T) ([]A, error)
+	// In a hurry it gives up early, with an error to split for, if one item has to wait for somebody else:
+	// there are neighbours who need not. An item that came alone is never in a hurry.
+	Write(ctx context.Context, group []T, hurry bool) ([]A, error)
 	// Close gives back what Open got hold of.
 	Close()
 }
@@ -72,6 +75,7 @@ type Queue[T, A any] struct {
 type entry[T, A any] struct {
 	ctx    context.Context
 	turnBy time.Time // zero: any time
+	alone  bool      // it is written by itself
 	item   T
 	done   chan struct{} // closed when answered
 	answer A
@@ -158,6 +162,15 @@ func (q *Queue[T, A]) remove(e *entry[T, A]) bool {
 	return true
 }
 
+// setAside puts an item that spoils its group to the head of the queue, to be written by itself.
+func (q *Queue[T, A]) setAside(e *entry[T, A]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.alone = true
+	q.waiting = slices.Insert(q.waiting, 0, e)
+	q.hire()
+}
+
 // stays reports whether there is something to do for a flusher. If not, it has ended.
 func (q *Queue[T, A]) stays() bool {
 	q.mu.Lock()
@@ -175,6 +188,9 @@ func (q *Queue[T, A]) take() []*entry[T, A] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(q.waiting), q.GroupMax)
+	if first := slices.IndexFunc(q.waiting[:n], func(e *entry[T, A]) bool { return e.alone }); first >= 0 {
+		n = max(first, 1)
+	}
 	group := slices.Clone(q.waiting[:n])
 	q.waiting = slices.Delete(q.waiting, 0, n)
 	return group

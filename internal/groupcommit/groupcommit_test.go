@@ -53,7 +53,7 @@ func (d *desk) Close() {
 	d.opened--
 }
 
-func (d *desk) Write(ctx context.Context, group []string) ([]string, error) {
+func (d *desk) Write(ctx context.Context, group []string, hurry bool) ([]string, error) {
 	d.mu.Lock()
 	d.groups = append(d.groups, slices.Clone(group))
 	d.mu.Unlock()
@@ -70,6 +70,12 @@ func (d *desk) Write(ctx context.Context, group []string) ([]string, error) {
 	}
 	answers := make([]string, len(group))
 	for i, item := range group {
+		if strings.HasPrefix(item, "locked") {
+			if hurry {
+				return nil, fmt.Errorf("%w: %s", errPoison, item)
+			}
+			time.Sleep(10 * time.Second)
+		}
 		if strings.Contains(item, "poison") {
 			return nil, fmt.Errorf("%w: %s", errPoison, item)
 		}
@@ -184,7 +190,38 @@ func TestPoisonedItemFailsAlone(t *testing.T) {
 		if r := replies["poison"]; !errors.Is(r.err, errPoison) || errors.Is(r.err, ErrNotWritten) {
 			t.Errorf("the culprit got %+v", r)
 		}
-		wantGroups(t, d, "[[a] [b c poison d e] [b c] [poison d e] [poison] [d e]]")
+		wantGroups(t, d, "[[a] [b c poison d e] [b c] [poison d e] [poison] [d e] [poison]]")
+	})
+}
+
+// TestItemsThatHaveToWait stand in one group with others: those are written first, in what the halving takes,
+// and what has to wait waits side by side.
+func TestItemsThatHaveToWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		q := d.queue(func(c *Config[string, string]) { c.Slow, c.SlowMax = 100*time.Millisecond, 4 })
+		d.takes = 0
+		d.busy = make(chan struct{})
+		locked, others := calls(t.Context(), q, "locked 1"), calls(t.Context(), q, "a", "b", "c")
+		second := calls(t.Context(), q, "locked 2")
+		began := time.Now()
+		close(d.busy)
+		wantAnswered(t, others(), "a", "b", "c")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the others took %v", took)
+		}
+		more := calls(t.Context(), q, "d")
+		wantAnswered(t, more(), "d")
+		if took := time.Since(began); took != 200*time.Millisecond {
+			t.Errorf("what came next took %v: two are slow after 100 ms each", took)
+		}
+		wantAnswered(t, locked(), "locked 1")
+		wantAnswered(t, second(), "locked 2")
+		if took := time.Since(began); took != 10100*time.Millisecond {
+			t.Errorf("all took %v", took)
+		}
+		q.Close()
 	})
 }
 
@@ -389,7 +426,7 @@ func TestAnswersMustBeComplete(t *testing.T) {
 // mute answers nothing.
 type mute struct{ *desk }
 
-func (mute) Write(context.Context, []string) ([]string, error) { return nil, nil }
+func (mute) Write(context.Context, []string, bool) ([]string, error) { return nil, nil }
 
 // TestManyCallers is for the race detector: real goroutines, answers to the right callers, none lost.
 func TestManyCallers(t *testing.T) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -17,16 +18,22 @@ const (
 	beginTx    = "begin"
 	commitTx   = "commit"
 	rollbackTx = "rollback"
+	hurryTx    = "set local lock_timeout = '100ms'"
 )
+
+// Patience is how long a flight in a hurry waits for a lock: longer than a commit that is just under way elsewhere
+// mostly takes.
+const Patience = 100 * time.Millisecond
 
 // InOneFlight runs statements of one merchant, or on one Postgres of several, in one transaction and one round
 // trip: BEGIN and COMMIT travel with them, and a single statement is its own transaction. After a
 // server's error nothing is written; after any other, a commit may have happened. What loses a deadlock is
-// run again, so Read may be called more than once. Sent is called when all is sent and nothing is
+// run again, so Read may be called more than once. In a hurry a lock is waited for no longer than Patience
+// (55P03); a single statement has to see to that itself. Sent is called when all is sent and nothing is
 // answered yet.
-func InOneFlight(ctx context.Context, conn *pgx.Conn, statements []Statement, sent func()) error {
+func InOneFlight(ctx context.Context, conn *pgx.Conn, statements []Statement, hurry bool, sent func()) error {
 	for try := 1; ; try++ {
-		err := flight(ctx, conn, statements, sent)
+		err := flight(ctx, conn, statements, hurry, sent)
 		if conn.PgConn().TxStatus() == 'E' {
 			// A connection in a failed transaction is of no use to the next.
 			_, _ = conn.Exec(ctx, rollbackTx)
@@ -37,10 +44,16 @@ func InOneFlight(ctx context.Context, conn *pgx.Conn, statements []Statement, se
 	}
 }
 
-func flight(ctx context.Context, conn *pgx.Conn, statements []Statement, sent func()) error {
+func flight(ctx context.Context, conn *pgx.Conn, statements []Statement, hurry bool, sent func()) error {
 	batch, several := &pgx.Batch{}, len(statements) > 1
+	first := 0 // answers that come before the statements'
 	if several {
 		batch.Queue(beginTx)
+		first++
+		if hurry {
+			batch.Queue(hurryTx)
+			first++
+		}
 	}
 	for _, s := range statements {
 		batch.Queue(s.SQL, s.Args...)
@@ -50,15 +63,15 @@ func flight(ctx context.Context, conn *pgx.Conn, statements []Statement, sent fu
 	}
 	results := conn.SendBatch(ctx, batch)
 	sent()
-	if err := readFlight(results, statements, several); err != nil {
+	if err := readFlight(results, statements, first); err != nil {
 		_ = results.Close()
 		return err
 	}
 	return results.Close() // with the commit's own answer, if there is one statement
 }
 
-func readFlight(results pgx.BatchResults, statements []Statement, several bool) error {
-	if several {
+func readFlight(results pgx.BatchResults, statements []Statement, first int) error {
+	for range first {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
@@ -77,7 +90,7 @@ func readFlight(results pgx.BatchResults, statements []Statement, several bool) 
 			return err
 		}
 	}
-	if several {
+	if first > 0 {
 		_, err := results.Exec()
 		return err
 	}

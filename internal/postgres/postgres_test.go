@@ -165,3 +165,62 @@ func TestInTx(t *testing.T) {
 		}
 	})
 }
+
+// TestInOneFlight: all or nothing, in one transaction, and the connection is of use afterwards.
+func TestInOneFlight(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := db.Owner()
+	if _, err := conn.Exec(t.Context(), `create table t (n int primary key)`); err != nil {
+		t.Fatal(err)
+	}
+	insert := func(n int) postgres.Statement {
+		return postgres.Statement{SQL: `insert into t values ($1) returning pg_current_xact_id()::text, current_setting('lock_timeout')`, Args: []any{n}}
+	}
+	fly := func(hurry bool, statements ...postgres.Statement) (xids, waits map[string]bool, err error) {
+		xids, waits = map[string]bool{}, map[string]bool{}
+		for i := range statements {
+			statements[i].Read = func(rows pgx.Rows) error {
+				var xid, wait string
+				for rows.Next() {
+					if err := rows.Scan(&xid, &wait); err != nil {
+						return err
+					}
+					xids[xid], waits[wait] = true, true
+				}
+				return rows.Err()
+			}
+		}
+		sent := false
+		err = postgres.InOneFlight(t.Context(), conn, statements, hurry, func() { sent = true })
+		if !sent {
+			t.Error("nobody was told that all is sent")
+		}
+		return xids, waits, err
+	}
+	count := func() (n int) {
+		if err := conn.QueryRow(t.Context(), `select count(*) from t`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if _, _, err := fly(false, insert(1)); err != nil || count() != 1 {
+		t.Errorf("one: %v, %d rows", err, count())
+	}
+	xids, waits, err := fly(true, insert(2), insert(3), insert(4))
+	if err != nil || len(xids) != 1 || !waits[postgres.Patience.String()] || len(waits) != 1 || count() != 4 {
+		t.Errorf("three: %v, transactions %v, waits %v, %d rows", err, xids, waits, count())
+	}
+	if _, waits, err = fly(false, insert(5), insert(6)); err != nil || !waits["0"] {
+		t.Errorf("without hurry: %v, waits %v", err, waits)
+	}
+	if _, _, err := fly(true, insert(7), insert(1), insert(8)); postgres.SQLState(err) != "23505" || count() != 6 {
+		t.Errorf("one of three refused: %v, %d rows", err, count())
+	}
+	if _, _, err := fly(true, insert(7), insert(8)); err != nil || count() != 8 {
+		t.Errorf("after that: %v, %d rows", err, count())
+	}
+	if citus, err := postgres.IsCitus(t.Context(), conn); err != nil || citus != db.Shared {
+		t.Errorf("Citus: %v, %v", citus, err)
+	}
+}
